@@ -7,20 +7,32 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 BIN := .venv/bin
+DOCS_TOOLS := build/docs-tools
 STAMP := .venv/.installed
+WORKERS ?= 2
+# Files with long tests go first, and the tests of a file stay together, since they share servers.
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+ALL_TESTS := -m "not soak" --hypothesis-profile full
+UNIT_TESTS := tests/client tests/concurrency tests/conformance tests/extensions tests/model tests/scheduling tests/wire
 PYTEST_ARGS ?=
 ARGS ?=
 CASES ?=
 SECONDS ?= 600
 SEED ?=
 
-.PHONY: help install run test coverage lint format bench conformance soak faults kernels test-deps lock clean
+# Tests start hundreds of interpreters, each of which would compile every module again without cached bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help install run test test-all check coverage lint lint-ruff lint-types lint-imports lint-locks format bench \
+	conformance soak faults schema kernels test-deps docs reference release lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 install: $(STAMP)  ## a virtual environment in .venv with the locked dependencies and Mooring itself
 
+# The lock lists every package, so nothing is resolved (--no-deps): pip rejects a pin without extras as soon as a newer
+# release of the package exists.
 $(STAMP): requirements.lock pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Mooring needs Python 3.11 or newer, and none was found on PATH."; \
@@ -35,10 +47,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	@echo "Installing the locked dependencies into .venv ..."
 	@if command -v uv >/dev/null; then \
-		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+		uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements.lock \
 		&& uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 	else \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock \
 		&& $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $@
@@ -47,19 +59,34 @@ $(STAMP): requirements.lock pyproject.toml
 run: install  ## everything on this machine: API, scheduler, five simulated nodes, SQLite
 	$(BIN)/mooring up --simulate 5
 
-test: install test-deps lint kernels  ## lint, then every test; pytest's closing line comes last
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: install test-deps lint kernels  ## lint, then the tests that are not slow; pytest's closing line comes last
+	@$(PYTEST) $(PYTEST_ARGS)
 
-coverage: install test-deps kernels  ## every test, with the lines that none of them runs; it takes twice as long
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+test-all: install test-deps lint kernels  ## lint, then every test, as CI runs them; pytest's closing line comes last
+	@$(PYTEST) $(ALL_TESTS) $(PYTEST_ARGS)
 
-lint: install  ## ruff, mypy --strict, and the doors between the rooms
+check: install lint kernels  ## lint, types and the tests that need no server, for the inner loop
+	@$(PYTEST) $(UNIT_TESTS) $(PYTEST_ARGS)
+
+coverage: install test-deps kernels  ## every test, and the lines that none of them runs; it takes twice as long
+	@$(PYTEST) $(ALL_TESTS) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+lint: install  ## ruff, mypy --strict, import contracts and lock files, in parallel
+	@$(MAKE) --no-print-directory --jobs 4 --output-sync=target lint-ruff lint-types lint-imports lint-locks
+
+lint-ruff:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-types:
 	$(BIN)/mypy
+
+lint-imports:
 	$(BIN)/lint-imports
-	@! grep --extended-regexp --line-number 'https?://' requirements.lock \
-		|| { echo "requirements.lock names a registry; make it anew with: make lock"; exit 1; }
+
+lint-locks:
+	@! grep --extended-regexp --line-number 'https?://' requirements.lock requirements-docs.lock requirements-release.lock \
+		|| { echo "a lock file names a registry; make it anew with: make lock"; exit 1; }
 
 format: install  ## what ruff can put right by itself
 	$(BIN)/ruff check --fix .
@@ -71,22 +98,45 @@ bench: install  ## the benchmarks; ARGS="..." goes to them
 conformance: install  ## Kubernetes' cases for its scheduler; CASES=FOLDER runs those of another folder
 	$(BIN)/python -m tests.conformance $(CASES)
 
-soak: install test-deps kernels  ## the long tests that `make test` leaves out
+soak: install test-deps kernels  ## the tests that take minutes
 	$(BIN)/pytest -m soak --timeout 1800 $(PYTEST_ARGS)
 
 faults: install test-deps kernels  ## a whole cluster under faults: SECONDS=600 SEED=a number, both optional
 	$(BIN)/python -m tests.system.faults --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-# Before the tests, whose processes would each compile them, and in the time of a test.
+schema: install kernels  ## requests made from the API's description, as every role: SECONDS=600 for each, SEED, ARGS="--role user --database postgresql"
+	$(BIN)/python -m tests.system.schema --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Compile the kernels before the tests. Otherwise each of their processes would, within the time limit of a test.
 kernels: install
-	@$(BIN)/python -c 'from mooring.scheduling import compilation; compilation.wait()'
+	@$(BIN)/python -c 'from mooring.scheduling.compiled import compilation; compilation.wait()'
 
 test-deps:  ## PostgreSQL, etcd, podman and a registry for the tests, where they are missing
 	@bash scripts/test-servers.sh
 
-lock:  ## requirements.lock anew from pyproject.toml; needs uv
+reference: install  ## docs/reference/cli.md and configuration.md anew from the program
+	@$(BIN)/python scripts/generate_reference.py
+
+docs: install $(DOCS_TOOLS)/.installed  ## the documentation site in build/site; a warning or a broken link is an error
+	@$(BIN)/python scripts/generate_reference.py --check
+	@$(DOCS_TOOLS)/bin/zensical build --clean --strict
+
+$(DOCS_TOOLS)/.installed: requirements-docs.lock | install
+	@$(BIN)/python -m venv --clear $(DOCS_TOOLS)
+	@$(DOCS_TOOLS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements-docs.lock
+	@touch $@
+
+# The tools have an environment of their own: what they depend on is no part of what they describe and check.
+release: install lint  ## dist/: source and wheel, an SBOM (CycloneDX) of what the wheel installs, an audit of the lock
+	@$(BIN)/python scripts/release.py
+
+lock:  ## the lock files anew from pyproject.toml; needs uv
 	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet $(ARGS) --output-file requirements.lock
+	uv pip compile --group release --universal --python-version 3.11 \
+		--generate-hashes --no-header --quiet $(ARGS) --output-file requirements-release.lock
+	uv pip compile --group docs --universal --python-version 3.11 \
+		--generate-hashes --no-header --quiet $(ARGS) --output-file requirements-docs.lock
 
 clean:  ## everything that these commands made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* .hypothesis build dist
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* .hypothesis build dist

@@ -1,1 +1,1 @@
-"""What is measured, with one command: `python -m benchmarks [NAME …] [--json]`. Each module has a `run()`."""
+"""Benchmarks: `python -m benchmarks [NAME …] [--json]`. Each module has a `run()`."""

@@ -21,11 +21,12 @@ from sqlalchemy import event, select, text
 
 from mooring.clock import now
 from mooring.mirror.fair_share import factors
-from mooring.model.fair_share import factor, normalised, shares_of_days
-from mooring.model.pools import FairShare
-from mooring.store import occupancy, schema, usage
-from mooring.store.engine import Connection, Database
-from mooring.store.tables import nodes, usage_buckets
+from mooring.model.policy.pools import FairShare
+from mooring.model.tenancy.fair_share import factor, normalised, shares_of_days
+from mooring.store.accounting import occupancy, usage
+from mooring.store.core import schema
+from mooring.store.core.engine import Connection, Database
+from mooring.store.tables import usage_buckets
 from tests.servers import running_postgres
 
 SIZES = {
@@ -59,7 +60,7 @@ async def _measure(url: str) -> dict[str, float]:
         loaded = time.perf_counter() - started
         async with database.snapshot() as connection:
             figures = {"load_seconds": loaded}
-            for part in (_occupancy, _node, _usage, _fair_share):
+            for part in (_occupancy, _usage, _fair_share):
                 figures |= await part(database, connection)
             return figures
     finally:
@@ -108,35 +109,8 @@ async def _occupancy(database: Database, connection: Connection) -> dict[str, fl
     }
 
 
-async def _node(database: Database, connection: Connection) -> dict[str, float]:
-    node_id: UUID = (await connection.execute(select(nodes.c.id).where(nodes.c.name == "node-17"))).scalar_one()
-    with _plan(database, connection, "occupancy of one node") as explain:
-        found, seconds = await _fastest(lambda: occupancy.of_node(connection, node_id))
-        await explain()
-    started = time.perf_counter()
-    rows = await connection.execute(
-        text(
-            "SELECT a.slot_name, CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END FROM tasks t"
-            " JOIN resource_allocations a ON a.task_id = t.id WHERE t.node_id = :node_id AND a.freed_at IS NULL"
-        ),
-        {"node_id": node_id},
-    )
-    looped: dict[str, int] = defaultdict(int)
-    number = 0
-    for slot, amount in rows:
-        number += 1
-        looped[slot] += amount
-    looped_seconds = time.perf_counter() - started
-    _same(found, dict(looped))
-    return {
-        "node_ledger_rows_read": number,
-        "node_occupancy_ms": seconds * 1000,
-        "node_python_loop_ms": looped_seconds * 1000,
-    }
-
-
 async def _usage(database: Database, connection: Connection) -> dict[str, float]:
-    """What the leader counts every few minutes: today, from all that runs."""
+    """The leader's periodic count: today's usage of everything that runs."""
     moment = now()
     days = [usage.day_of(moment)]
     with _plan(database, connection, "usage of today") as explain:

@@ -1,10 +1,12 @@
 """Backfill on published job logs, against the published average bounded slowdowns.
 
-The machine is one node, a processor of the log is a core, and every event of the log is a pass of the scheduler. The
-logs and their protocol are not part of the project: MOORING_TRACES names the folder that holds them.
+The machine is one node, a processor of the log is a core, and every event of the log is a pass of the scheduler over
+the jobs that the pending queue hands out, as in a server. The logs and their protocol are not part of the project:
+MOORING_TRACES names the folder that holds them.
 
-KTH-SP2: all jobs with a run time and a requested time. Lublin: ten sequences of jobs on an empty machine; the study's
-own rules differ from EASY's, so its head and its reservation are told to the scheduler from outside.
+KTH-SP2: all jobs with a run time and a requested time; also the first jobs as gangs over a node per processor.
+Lublin: ten sequences of jobs on an empty machine; the study's own rules differ from EASY's, so its head and its
+reservation are told to the scheduler from outside.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from math import log10
 from pathlib import Path
@@ -23,15 +25,20 @@ from statistics import mean
 from time import process_time
 from uuid import UUID
 
-from mooring.model.nodes import Node
-from mooring.model.pools import Backfill, BackfillOrder, HeadOfLine
-from mooring.model.workloads import LONG_AGO, Task, Workload
+from mooring.model.decisions import Placement
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.workloads.workload import LONG_AGO, Task, Workload
 from mooring.scheduling import Scheduler
-from mooring.scheduling.timeline import NEVER
+from mooring.scheduling.calendar.step_functions import NEVER
+from mooring.scheduling.queue.pending_queue import PendingQueue
+from mooring.scheduling.scheduler import Pass
 
 CORE = 1000
 EVERYTHING = 1 << 30
 """More than any queue: every waiting job has a planned start."""
+GANGS = 5_000
+"""The number of jobs that run as gangs."""
 FOLDER = Path(os.environ.get("MOORING_TRACES") or Path(__file__).resolve().parent.parent.parent / "shared" / "traces")
 
 
@@ -76,6 +83,10 @@ def run() -> dict[str, float]:
         used = process_time()
         figures[f"kth_{name}"] = simulated(jobs, 100, rules).slowdown
         figures[f"kth_{name}_processor_seconds"] = process_time() - used
+        figures[f"kth_{name}_jobs_per_second"] = len(jobs) / (process_time() - used)
+    used = process_time()
+    figures["kth_gangs"] = simulated(jobs[:GANGS], 100, Backfill(), machine_of=Gangs).slowdown
+    figures["kth_gangs_jobs_per_second"] = GANGS / (process_time() - used)
     for backfilling in (False, True):
         for policy in SCORES:
             results = [lublin(sequence, policy, backfilling) for sequence in lublin_sequences()]
@@ -85,9 +96,23 @@ def run() -> dict[str, float]:
     return figures
 
 
-def simulated(jobs: Sequence[Job], processors: int, rules: Backfill) -> Result:
-    """The whole log under a pool that backfills."""
-    machine = Machine(processors, Scheduler(head_of_line=HeadOfLine.BACKFILL, backfill=rules, compiled=False))
+def simulated(
+    jobs: Sequence[Job],
+    processors: int,
+    rules: Backfill,
+    *,
+    machine_of: Callable[[int, Scheduler], Machine] | None = None,
+    all_in_every_pass: bool = False,
+) -> Result:
+    """The whole log under a pool that backfills.
+
+    `all_in_every_pass`: every waiting job takes part in every pass, which decides the same and takes longer.
+    """
+    scheduler = Scheduler(head_of_line=HeadOfLine.BACKFILL, backfill=rules, compiled=False)
+    machine = (machine_of or Machine)(processors, scheduler)
+    time = 0
+    queue = PendingQueue(scheduler.cluster, best=lambda waiting, number: scheduler.best(waiting, number, _at(time)))
+    queue.backfill_depths = {"default": rules.depth}
     arrivals = sorted(jobs, key=lambda job: (job.submitted, job.number))
     waiting: dict[int, Workload] = {}
     position = 0
@@ -97,11 +122,22 @@ def simulated(jobs: Sequence[Job], processors: int, rules: Backfill) -> Result:
             machine.ends[0][0] if machine.ends else NEVER,
         )
         while position < len(arrivals) and arrivals[position].submitted == time:
-            waiting[arrivals[position].number] = machine.workload(arrivals[position])
+            workload = waiting[arrivals[position].number] = machine.workload(arrivals[position])
+            queue.admit(workload)
             position += 1
         machine.end_jobs(time)
-        for number in machine.started(list(waiting.values()), time):
-            del waiting[number]
+        if all_in_every_pass:
+            for number in machine.started(list(waiting.values()), time):
+                del waiting[number]
+            continue
+        scheduler.cluster.timeline.advance(time)
+        untried = True
+        while untried and (taken := queue.take(_at(time))):
+            result = scheduler.place(taken, _at(time))
+            queue.add_unschedulable(result, scheduler.profile, _at(time))
+            for number in machine.note_starts(result, time):
+                queue.forget(waiting.pop(number).id)
+            untried = queue.has_untried_work
     return Result(jobs, machine.starts, processors)
 
 
@@ -127,7 +163,7 @@ class Machine:
             name=f"job-{job.number}",
             request={"cpu": job.processors * CORE},
             tasks=(Task(number, 0),),
-            created_at=LONG_AGO + timedelta(seconds=job.submitted),
+            created_at=_at(job.submitted),
             time_limit_seconds=job.requested,
         )
 
@@ -138,17 +174,65 @@ class Machine:
             if self.ends[0][0] > time:
                 break
             _, number = heappop(self.ends)
-            cluster.shift([self.row], [{"cpu": self._jobs[number].processors * CORE}], -1)
+            cluster.count_amounts([self.row], [{"cpu": self._jobs[number].processors * CORE}], -1)
             cluster.timeline.remove(UUID(int=number + 1))
 
     def started(self, waiting: Sequence[Workload], time: int, scheduler: Scheduler | None = None) -> list[int]:
         """One pass of the machine's scheduler or of another; the numbers of the jobs that start."""
-        result = (scheduler or self.scheduler).place(waiting, LONG_AGO + timedelta(seconds=time))
+        return self.note_starts((scheduler or self.scheduler).place(waiting, _at(time)), time)
+
+    def note_starts(self, result: Pass, time: int) -> list[int]:
+        """Let the placed jobs run, and return their numbers."""
         numbers = [decision.workload.id.int - 1 for decision in result.decisions if decision.placements]
         for number in numbers:
             self.starts[number] = time
             heappush(self.ends, (time + self._jobs[number].runs, number))
         return numbers
+
+
+class Gangs(Machine):
+    """A node of one core per processor; a job is a gang of tasks with a core each."""
+
+    def __init__(self, processors: int, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.ends = []
+        self.starts = {}
+        self._jobs = {}
+        self._placements: dict[int, tuple[Placement, ...]] = {}
+        for number in range(processors):
+            scheduler.cluster.upsert(Node(name=f"machine-{number}", allocatable={"cpu": CORE}))
+
+    def workload(self, job: Job) -> Workload:
+        self._jobs[job.number] = job
+        number = UUID(int=job.number + 1)
+        return Workload(
+            id=number,
+            name=f"job-{job.number}",
+            request={"cpu": CORE},
+            tasks=tuple(Task(UUID(int=(number.int << 32) + index), index) for index in range(job.processors)),
+            gang=True,
+            created_at=_at(job.submitted),
+            time_limit_seconds=job.requested,
+        )
+
+    def end_jobs(self, time: int, most: int = EVERYTHING) -> None:
+        cluster = self.scheduler.cluster
+        while self.ends and self.ends[0][0] <= time:
+            placements = self._placements.pop(heappop(self.ends)[1])
+            rows = [cluster.row_of(placement.node_id) for placement in placements]
+            cluster.count_amounts([row for row in rows if row is not None], [{"cpu": CORE}] * len(rows), -1)
+            for placement in placements:
+                cluster.timeline.remove(placement.task_id)
+
+    def note_starts(self, result: Pass, time: int) -> list[int]:
+        for decision in result.decisions:
+            if decision.placements:
+                self._placements[decision.workload.id.int - 1] = decision.placements
+        return super().note_starts(result, time)
+
+
+def _at(second: int) -> datetime:
+    return LONG_AGO + timedelta(seconds=second)
 
 
 def lublin(jobs: Sequence[Job], policy: str, backfilling: bool) -> Result:

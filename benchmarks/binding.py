@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import population
-from mooring import interpreter
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.pools import Binding
-from mooring.store import schema
-from mooring.store.engine import Database
+from mooring.model.policy.pools import Binding
+from mooring.server import interpreter
+from mooring.store.core import schema
+from mooring.store.core.engine import Database
 from tests.servers import running_postgres
 
 NODES = 5000

@@ -11,15 +11,15 @@ from time import process_time
 from typing import Any
 from uuid import UUID
 
-from mooring.controllers.reservations import Reservations
+from mooring.controllers.scheduling.reservations import Reservations
 from mooring.mirror.calendar import Calendar
 from mooring.mirror.schedulers import work_of
-from mooring.model.nodes import Node
-from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
-from mooring.model.workloads import LONG_AGO
+from mooring.model.calendar.timeslots import Timeslot, TimeslotKind, TimeslotStatus
+from mooring.model.nodes.node import Node
+from mooring.model.workloads.workload import LONG_AGO
 from mooring.scheduling import Cluster, Scheduler
-from mooring.scheduling.bookings import Booked, book
-from mooring.scheduling.timeline import Alternatives
+from mooring.scheduling.calendar.bookings import Booked, book
+from mooring.scheduling.calendar.capacity_queries import Alternatives
 
 NODES = 1_000
 BOOKINGS = 100_000
@@ -46,7 +46,7 @@ def run() -> dict[str, float]:
         """One whole node more than is free in that hour."""
         start = generator.randrange(YEAR)
         whole = cluster.demand((("cpu", 64 * CORE), ("memory", 256 * GIBIBYTE)))
-        free = int(cluster.timeline.room(cluster.rows, whole, start, start + HOUR).sum())
+        free = int(cluster.timeline.task_capacity(cluster.rows, whole, start, start + HOUR).sum())
         answer = _ask(cluster, number, 64, free + 1, start, start + HOUR)
         assert isinstance(answer, Alternatives)
 
@@ -69,8 +69,8 @@ def leader() -> Callable[[int], None]:
     generator = random.Random(2)
     ids = [cluster.node(row).id for row in cluster.rows.tolist()]
     for number in range(BOOKINGS):
-        calendar.put(_timeslot(number, generator, status=TimeslotStatus.CONFIRMED, places={ids[number % NODES]: 1}))
-    calendar.stirred.clear()
+        calendar.put(_timeslot(number, generator, status=TimeslotStatus.CONFIRMED, placements={ids[number % NODES]: 1}))
+    calendar.nodes_to_check.clear()
     reservations = Reservations(cluster, calendar, lambda slot: scheduler.rows_for(work_of(slot, "process")))
     reservations.decide(LONG_AGO)
 
@@ -78,8 +78,8 @@ def leader() -> Callable[[int], None]:
         asked = _timeslot(BOOKINGS + number, generator, count=4)
         calendar.put(asked)
         (move,) = reservations.decide(LONG_AGO)
-        assert move.places is not None
-        reservations.settle([move], [replace(asked, status=move.status, places=move.places, version=2)])
+        assert move.placements is not None
+        reservations.settle([move], [replace(asked, status=move.status, placements=move.placements, version=2)])
 
     return decided
 
@@ -115,7 +115,7 @@ def fill(cluster: Cluster) -> None:
             {"cpu": cores * CORE, "memory": 4 * cores * GIBIBYTE},
         )
     # Rows are built when they are first asked about, which is not the cost of one booking.
-    cluster.timeline.room(cluster.rows, cluster.demand((("cpu", CORE),)), 0, YEAR)
+    cluster.timeline.task_capacity(cluster.rows, cluster.demand((("cpu", CORE),)), 0, YEAR)
 
 
 def _ask(cluster: Cluster, number: int, cores: int, count: int, start: int, end: int) -> Booked | Alternatives:

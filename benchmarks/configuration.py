@@ -10,7 +10,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from mooring.scheduling.patterns import Covering, Programme, Real, Whole, valuable
+from mooring.scheduling.autoscaling.column_generation import (
+    Covering,
+    Programme,
+    Real,
+    Whole,
+    valuable,
+)
 
 _ROUNDS = 40
 _CLOSE = 0.995

@@ -1,4 +1,4 @@
-"""How the cost of a decision grows: from 1,000 to 50,000 nodes and from 1,000 to 1,000,000 tasks; takes minutes.
+"""The cost of a decision from 1,000 to 50,000 nodes and from 1,000 to 1,000,000 tasks; takes minutes.
 
 Figures are decisions per second of processor time, as in `placement`. `basic_scan` looks at every node for every task
 and keeps nothing between tasks: what a shape that is known saves. `scripts/plot_growth.py` draws the figures.
@@ -22,7 +22,8 @@ from benchmarks.placement import (
     spread_forms,
     workload,
 )
-from mooring.scheduling import Scheduler, compilation, kernels
+from mooring.scheduling import Scheduler
+from mooring.scheduling.compiled import compilation, layout
 
 NODES = (1_000, 5_000, 10_000, 50_000)
 TASKS = (1_000, 10_000, 100_000, 1_000_000)
@@ -45,7 +46,7 @@ def run() -> dict[str, float]:
         ):
             figures[f"{work.name}_{nodes}_nodes"] = measure(work, nodes, rounds=3, compare=False)[work.name]
         scan = Work("basic", queue(basic_forms(20), 1000))
-        rate = measure(scan, nodes, rounds=3, compare=False, mode=kernels.ALWAYS_SCAN)["basic"]
+        rate = measure(scan, nodes, rounds=3, compare=False, mode=layout.ALWAYS_SCAN)["basic"]
         figures[f"basic_scan_{nodes}_nodes"] = rate
     for tasks in TASKS:
         work = Work("basic", queue(basic_forms(20), tasks))

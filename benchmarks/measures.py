@@ -1,4 +1,4 @@
-"""What measuring costs: a minute of measures of 1,000 tasks, on the node that takes them and on the server.
+"""The cost of usage measurements: a minute of 1,000 tasks, on the node and on the server.
 
 On the server 100 agents tell of ten tasks each, six times; the minute is then written. CPU of this process, in
 milliseconds per minute of the cluster's life; that of PostgreSQL itself is not in it.
@@ -18,15 +18,24 @@ from uuid import UUID, uuid4
 
 from benchmarks.population import REQUEST, add_nodes, bind, decide, move, seed, submit
 from mooring import clock
-from mooring.agent import use
-from mooring.agent.measuring import Meter
-from mooring.api.agent_session import AgentSession
-from mooring.api.measured import MeasuredUse
+from mooring.agent.node import usage_counters
+from mooring.agent.node.measurement import Meter
+from mooring.api.agents.agent_session import AgentSession
+from mooring.api.agents.measured_usage import MeasuredUse
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import idleness, schema
-from mooring.store.engine import Database
+from mooring.store.core import schema
+from mooring.store.core.engine import Database
 from mooring.store.tables import workloads
-from mooring.wire.agent import Desired, DesiredTask, Measures, Owner, TaskMeasure, decode_from_agent, encode
+from mooring.store.workloads import idleness
+from mooring.wire.agents.agent_protocol import (
+    Desired,
+    DesiredTask,
+    Measures,
+    Owner,
+    TaskMeasure,
+    decode_from_agent,
+    encode,
+)
 from tests.servers import running_postgres
 
 TASKS, AGENTS = 1000, 100
@@ -51,7 +60,7 @@ def _node() -> dict[str, float]:
         meter = Meter()
         began = time.process_time()
         for number in range(MEASURES):
-            machine = use.Processes()
+            machine = usage_counters.Processes()
             meter.measures({UUID(int=each.pid): machine.from_on(each.pid) for each in sleeping}, float(number))
         return {"node_ms_per_minute_of_100_tasks": (time.process_time() - began) * 1000}
     finally:

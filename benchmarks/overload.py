@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from mooring.scheduling import compilation
-from mooring.wire.api import UserRequest
+from mooring.scheduling.compiled import compilation
+from mooring.wire.tenancy.users import UserRequest
 from tests.servers import running_postgres
 from tests.system.flood import Answers, ask_in_turn, flood, request
 from tests.system.servers import PASSWORD, Server, running_server
@@ -44,7 +44,7 @@ _CONTAINER = {"image": "nginx:latest", "resources": {"cpu": "10m", "memory": "1M
 
 @dataclass
 class Offered:
-    """What came of one rate, over all rounds."""
+    """The results at one rate, over all rounds."""
 
     answers: Answers = field(default_factory=Answers)
     seconds: float = 0.0
@@ -139,7 +139,7 @@ def _figures(offered: Offered) -> dict[str, float]:
 
 @contextmanager
 def _pinned(cores: Sequence[int]) -> Iterator[None]:
-    """What is started meanwhile stays on these cores."""
+    """Pin processes that are started in this context to these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -179,7 +179,7 @@ def _mix(users: Sequence[dict[str, str]]) -> list[bytes]:
 
 @contextmanager
 def _asking_for_health(server: Server) -> Iterator[list[float]]:
-    """How long /health takes to answer meanwhile, asked ten times a second."""
+    """Measure the latency of /health ten times a second."""
     waits: list[float] = []
     over = threading.Event()
 

@@ -1,6 +1,6 @@
 """Placement alone: decisions per second of processor time, without store, API or agents.
 
-Every node is considered for every task. The rate of the NumPy face on the same work stands beside each figure, so that
+Every node is considered for every task. The rate of the NumPy path on the same work is beside each figure, so that
 their ratio can be read on a busy machine; where both decided, the decisions are compared, and so are all ways in which
 the kernels find the best node. The benchmark `growth` shows how the rates change with the size.
 """
@@ -21,8 +21,10 @@ from uuid import UUID
 import numpy as np
 
 from benchmarks import preemption
-from mooring import interpreter
-from mooring.model.constraints import (
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.labels import Operator, Requirement, equal_to
+from mooring.model.nodes.node import REGIONS, Node
+from mooring.model.workloads.constraints import (
     Constraints,
     Effect,
     HostPort,
@@ -34,29 +36,34 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
-from mooring.model.decisions import Decision, Outcome
-from mooring.model.labels import Operator, Requirement, equal_to
-from mooring.model.nodes import REGIONS, Node
-from mooring.model.workloads import Task, Workload
-from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, kernels
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.engine import Batch, Engine
-from mooring.scheduling.plugins import DependsOn, Scorer
-from mooring.scheduling.shapes import Shape
-from mooring.scheduling.together import least_together
-from mooring.scheduling.waiting import WaitingRoom
+from mooring.model.workloads.workload import Task, Workload
+from mooring.scheduling import (
+    Cluster,
+    Profile,
+    Registry,
+    Scheduler,
+)
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.compiled import compilation, layout, scorer_kernel
+from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.placement_batch import Batch
+from mooring.scheduling.gang_size import gang_size
+from mooring.scheduling.plugins.protocols import DependsOn, Scorer
+from mooring.scheduling.queue.pending_queue import PendingQueue
+from mooring.server import interpreter
 
 NODES = 5000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOST, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
 IMPOSSIBLE = 1_000_000
-LEAST_GAIN = 30
-"""How many times faster than NumPy the kernels are at least; with reference counting in them they would not be."""
+MIN_GAIN = 30
+"""The minimum speed-up of the kernels over NumPy, which reference counting in them would prevent."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What tasks that are alike ask for."""
+    """The request and constraints of equal tasks."""
 
     cpu: int
     memory_mib: int
@@ -69,10 +76,10 @@ class Work:
     name: str
     workloads: list[Workload]
     compared: int = 1000
-    """How many workloads the NumPy face decides, too."""
+    """Number of workloads that the NumPy path decides as well."""
     profile: str = "locality"
     gpus: bool = False
-    """Six nodes in ten have eight graphics processors."""
+    """Six nodes in ten have eight GPUs."""
 
 
 def run() -> dict[str, float]:
@@ -95,10 +102,8 @@ def run() -> dict[str, float]:
         Work("fragmentation_aware", queue(gpu_forms(), 10_000), compared=100, profile="gpu", gpus=True),
     ):
         figures |= measure(work, NODES)
-    if figures["basic"] < LEAST_GAIN * figures["basic_numpy"]:
-        raise RuntimeError(
-            "the kernels are hardly faster than NumPy: see what `kernels` says about the compiler's options"
-        )
+    if figures["basic"] < MIN_GAIN * figures["basic_numpy"]:
+        raise RuntimeError("the kernels are hardly faster than NumPy: see the compiler options in `kernel_cache`")
     figures |= five_hundred_gangs()
     figures |= flood(NODES)
     figures |= waiting(NODES)
@@ -110,9 +115,9 @@ def run() -> dict[str, float]:
 
 
 def measure(
-    work: Work, nodes: int, *, rounds: int = 5, compare: bool = True, mode: int = kernels.AUTOMATIC
+    work: Work, nodes: int, *, rounds: int = 5, compare: bool = True, mode: int = layout.AUTOMATIC
 ) -> dict[str, float]:
-    """The rate of the kernels on the whole queue; to compare, the rate of the NumPy face on the beginning."""
+    """The rate of the kernels on the whole queue; to compare, the rate of the NumPy path on the beginning."""
     tasks = sum(len(workload.tasks) for workload in work.workloads)
     best = float("inf")
     placed = 0
@@ -124,7 +129,7 @@ def measure(
         started = time.thread_time()
         answers, _ = engine.run(asked)
         best = min(best, time.thread_time() - started)
-        placed = int(answers.found[answers.found >= asked.least].sum())
+        placed = int(answers.found[answers.found >= asked.min_tasks].sum())
     figures = {work.name: tasks / best, f"{work.name}_placed": placed}
     if compare:
         check_ways(work, nodes)
@@ -138,7 +143,7 @@ def check_ways(work: Work, nodes: int) -> None:
     if len(some) == 1:
         some = [deployment(3000)]
     answers = []
-    for mode in (kernels.AUTOMATIC, kernels.ALWAYS_REFRESH, kernels.ALWAYS_REBUILD, kernels.ALWAYS_SCAN):
+    for mode in (layout.AUTOMATIC, layout.ALWAYS_REFRESH, layout.ALWAYS_REBUILD, layout.ALWAYS_SCAN):
         engine = new_engine(nodes, work.profile, mode=mode, gpus=work.gpus)
         answers.append(engine.place(batch_of(engine, some)))
     if any(other != answers[0] for other in answers[1:]):
@@ -160,7 +165,7 @@ def numpy_rate(work: Work, nodes: int) -> float:
     if decisions(Scheduler(machines, profile=profile, compiled=True), some) != [
         (decision.outcome, decision.placements, decision.feasible_nodes) for decision in expected.decisions
     ]:
-        raise RuntimeError(f"{work.name}: the kernels decide otherwise than the NumPy face")
+        raise RuntimeError(f"{work.name}: the kernels decide otherwise than the NumPy path")
     return sum(len(workload.tasks) for workload in some) / spent
 
 
@@ -170,7 +175,7 @@ def decisions(scheduler: Scheduler, workloads: list[Workload]) -> list[tuple[obj
 
 
 def five_hundred_gangs() -> dict[str, float]:
-    """1,000 nodes, 500 gangs of 20: tasks per second from workloads to decisions, and how many gangs found room."""
+    """1,000 nodes, 500 gangs of 20: tasks per second from workloads to decisions, and the number of gangs placed."""
     form = Form(2500, 8192, Constraints())
     waiting = [workload(number, form, tasks=20) for number in range(500)]
     best, placed = 0.0, 0
@@ -185,7 +190,7 @@ def five_hundred_gangs() -> dict[str, float]:
 
 
 def flood(nodes: int) -> dict[str, float]:
-    """What 5,000 tasks that fit nowhere add to the time of 20,000 that do, in percent."""
+    """The time that 5,000 tasks that fit nowhere add to 20,000 that do, in percent."""
     good = queue(basic_forms(20), 20_000)
     same, different = impossible_forms()
     chance = random.Random(3)
@@ -217,7 +222,7 @@ def flood(nodes: int) -> dict[str, float]:
 
 
 def waiting(nodes: int) -> dict[str, float]:
-    """What 5,000 workloads that fit nowhere and wait add to whole passes over 12,000 tasks that fit, in percent.
+    """The time that 5,000 pending workloads that fit nowhere add to passes over 12,000 tasks that fit, in percent.
 
     Beside it what the different ones cost once, when they come: the pass that finds no place, and their reasons.
     """
@@ -248,28 +253,30 @@ def waiting(nodes: int) -> dict[str, float]:
 
 
 class Turns:
-    """Passes with a waiting room, as the leader runs them, without its store."""
+    """Passes with a pending queue, as the leader runs them, without the store."""
 
     def __init__(self, nodes: int) -> None:
         self.scheduler = Scheduler(make_nodes(nodes), compiled=True)
-        self.room = WaitingRoom(self.scheduler.cluster)
+        self.pending_queue = PendingQueue(self.scheduler.cluster)
 
     def run(self, workloads: list[Workload]) -> float:
         """A turn with new work; how long it took."""
         started = time.thread_time()
         for each in workloads:
-            self.room.admit(each)
-        self.room.park(self.scheduler.place(self.room.take(NOW), NOW), self.scheduler.profile, NOW)
+            self.pending_queue.admit(each)
+        self.pending_queue.add_unschedulable(
+            self.scheduler.place(self.pending_queue.take(NOW), NOW), self.scheduler.profile, NOW
+        )
         return time.thread_time() - started
 
     def say_reasons(self) -> float:
         started = time.thread_time()
-        for group in self.room.unexplained(IMPOSSIBLE):
+        for group in self.pending_queue.unexplained(IMPOSSIBLE):
             decision = Decision(group.entry.workload, Outcome.WAITING)
-            reason = self.scheduler.with_reason(decision, group.shortage).reason
+            reason = self.scheduler.with_reason(decision, group.unplaced).reason
             if reason is None:
                 raise RuntimeError("work waits without a reason")
-            self.room.explained(group, reason)
+            self.pending_queue.explained(group, reason)
         return time.thread_time() - started
 
 
@@ -294,7 +301,7 @@ class WarmNodes:
 class CompiledWarmNodes(WarmNodes):
     """The same with its formula for the kernels."""
 
-    kernel = kernels.row_score(lambda free, inverse, request, row: 1_000_000 - min(free[row, 0], 100_000) * 10)
+    kernel = scorer_kernel.row_score(lambda free, inverse, request, row: 1_000_000 - min(free[row, 0], 100_000) * 10)
 
 
 class StaticPlugin(WarmNodes):
@@ -337,7 +344,7 @@ def rate_of_passes(scheduler: Scheduler, passes: int) -> float:
     return 1000 * passes / (time.thread_time() - started)
 
 
-def new_engine(nodes: int, profile: str = "locality", *, mode: int = kernels.AUTOMATIC, gpus: bool = False) -> Engine:
+def new_engine(nodes: int, profile: str = "locality", *, mode: int = layout.AUTOMATIC, gpus: bool = False) -> Engine:
     engine = Engine(Cluster(make_nodes(nodes, gpus=gpus)), Registry().profile(profile), mode=mode)
     engine.sync()
     return engine
@@ -349,7 +356,7 @@ def batch_of(engine: Engine, workloads: list[Workload]) -> Batch:
         code = engine.code_of(each)
         if code is None or code < 0:
             raise RuntimeError(f"{each.name} is not for the kernels")
-        batch.add(each, code, len(each.tasks), least=least_together(each))
+        batch.add(each, code, len(each.tasks), min_tasks=gang_size(each))
     return batch
 
 

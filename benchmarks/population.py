@@ -11,19 +11,25 @@ from uuid import UUID
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
-from mooring.model.constraints import Constraints
-from mooring.model.containers import Container, TaskTemplate
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.lifecycle import NodeStatus, TaskStatus
-from mooring.model.pools import Binding
-from mooring.model.slots import Amounts, parse_amounts
-from mooring.model.tenants import Principal
-from mooring.model.workloads import Kind, OnInsufficient
-from mooring.store import leadership, ledger, pools, sets, slot_types, tenants, transitions, users, workloads
-from mooring.store.changes import Change
-from mooring.store.engine import Connection, Database
-from mooring.store.ids import new_id
+from mooring.model.policy.pools import Binding
+from mooring.model.resources.slots import Amounts, parse_amounts
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.containers import Container, TaskTemplate
+from mooring.model.workloads.workload import Kind, OnInsufficient
+from mooring.store.audit import ledger_rules
+from mooring.store.commit import transitions
+from mooring.store.commit.status_changes import Change
+from mooring.store.control import leadership
+from mooring.store.core import batch_sql
+from mooring.store.core.engine import Connection, Database
+from mooring.store.core.ids import new_id
+from mooring.store.nodes import pools, slot_types
 from mooring.store.tables import node_resources, nodes
+from mooring.store.tenancy import tenants, users
+from mooring.store.workloads import new_workloads, pending
 
 BATCH = 1000
 CAPACITY = parse_amounts({"cpu": 128, "memory": "512Gi", "storage": "4Ti", "hugepages-2Mi": "64Gi", "links": 1000})
@@ -42,10 +48,10 @@ async def seed(
         await tenants.bootstrap(connection, password_hash=password_hash, now=now())
         pool = await pools.ensure(connection, "default", runtimes=["process"], simulated=True, now=now())
         admin = await users.find(connection, tenants.FIRST_ADMIN)
-        standing = await tenants.standing(connection, admin.id)
-        assert standing is not None
+        account = await tenants.account(connection, admin.id)
+        assert account is not None
         pool = replace(pool, policy=replace(pool.policy, binding=mode))
-        return standing.principal, pool, await leadership.take_office(connection, "benchmark", now())
+        return account.principal, pool, await leadership.start_term(connection, "benchmark", now())
 
     return await database.write(work)
 
@@ -76,18 +82,18 @@ async def _add_nodes(pool_id: UUID, number: int, capacity: Amounts, connection: 
         for id, _ in made
         for slot, amount in capacity.items()
     ]
-    writes = sets.Writes.on(connection)
-    sets.insert(writes, nodes, [{"id": id, "name": name} | facts for id, name in made])
-    sets.insert(writes, node_resources, counters)
-    await writes.make(connection)
+    writes = batch_sql.Writes.on(connection)
+    batch_sql.insert(writes, nodes, [{"id": id, "name": name} | facts for id, name in made])
+    batch_sql.insert(writes, node_resources, counters)
+    await writes.execute(connection)
     return made
 
 
 async def submit(database: Database, principal: Principal, pool_id: UUID, number: int, request: Amounts) -> None:
-    """So many workloads of one task."""
+    """Workloads with one task each."""
     template = TaskTemplate((Container(command=("sleep", "60"), slots=request),))
     new = [
-        workloads.NewWorkload(
+        new_workloads.NewWorkload(
             id=new_id(),
             name=f"job-{new_id().hex}",
             kind=Kind.SESSION,
@@ -108,14 +114,14 @@ async def submit(database: Database, principal: Principal, pool_id: UUID, number
         )
         for _ in range(number)
     ]
-    await in_batches(new, lambda part: database.write(lambda c: workloads.submit(c, part, now())))
+    await in_batches(new, lambda part: database.write(lambda c: new_workloads.submit(c, part, now())))
 
 
 async def decide(database: Database, placed_on: Sequence[tuple[UUID, str]]) -> list[Decision]:
     """A place for each that waits, drawn at random."""
     draw = random.Random(7)
     async with database.read() as connection:
-        waiting = await workloads.waiting(connection)
+        waiting = await pending.waiting(connection)
     decisions = []
     for workload in waiting:
         node_id, name = draw.choice(placed_on)
@@ -143,7 +149,7 @@ async def _move(database: Database, task_ids: Sequence[UUID], status: TaskStatus
 
 async def check(database: Database) -> None:
     async with database.snapshot() as connection:
-        findings = (await ledger.audit(connection)).findings
+        findings = (await ledger_rules.audit(connection)).findings
     if findings:
         raise RuntimeError(f"the audit found {len(findings)}, such as {findings[0]}")
 

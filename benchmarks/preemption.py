@@ -11,18 +11,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from mooring.model.constraints import Constraints, Spread
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.devices import WHOLE, Device, DeviceShare
 from mooring.model.labels import equal_to
-from mooring.model.nodes import Node
-from mooring.model.preemption import Budgets, Preemption, Resident
-from mooring.model.workloads import NO_CONSTRAINTS, NOBODY, Task, Workload
+from mooring.model.nodes.node import Node
+from mooring.model.policy.preemption import Budgets, Preemption, RunningTask
+from mooring.model.resources.devices import WHOLE, Device, DeviceShare
+from mooring.model.workloads.constraints import Constraints, Spread
+from mooring.model.workloads.workload import (
+    NO_CONSTRAINTS,
+    NOBODY,
+    Task,
+    Workload,
+)
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.compiled_preemption import CompiledPreemptor
-from mooring.scheduling.engine import Engine
-from mooring.scheduling.preemption import Preemptor
-from mooring.scheduling.residents import told_residents
+from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.preemption import CompiledPreemptor
+from mooring.scheduling.preemption.preemption import Preemptor
+from mooring.scheduling.preemption.running_tasks import register_running_tasks
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
@@ -32,40 +37,61 @@ COMPARED = 10
 
 @dataclass(frozen=True)
 class Full:
-    """Nodes without room, and who is on them."""
+    """Full nodes, and the tasks on them."""
 
     nodes: Sequence[Node]
-    residents: Sequence[Resident]
+    running_tasks: Sequence[RunningTask]
 
 
 def measure(nodes: Sequence[Node]) -> dict[str, float]:
-    """Preemptors per second: resources and static filters through the kernels, the rest through the definition."""
+    """Preemptors per second through the kernels, and through the definition."""
     full = filled(nodes)
-    figures = compiled(full)
+    budgets = Budgets({task.workload_id: 0 for task in full.running_tasks[::3]})
+    figures = compiled("preemption", full)
+    figures |= compiled("preemption_budgets", full, budgets)
+    figures |= compiled("preemption_whole_gangs", _in_gangs(full), count=2000)
+    figures |= compiled("preemption_devices", _with_devices(len(nodes)), changed=_half_a_device)
+    figures |= compiled("preemption_topology", full, changed=_spread)
     figures |= by_definition("definition", full)
-    budgets = Budgets({resident.workload_id: 0 for resident in full.residents[::3]})
-    figures |= by_definition("budgets", full, budgets)
-    figures |= by_definition("whole_gangs", _in_gangs(full))
-    figures |= by_definition("devices", _with_devices(len(nodes)), changed=_half_a_device)
-    figures |= by_definition("topology", full, changed=_spread, plans=3)
+    figures |= by_definition("topology_definition", full, changed=_spread)
     return figures | as_kubernetes(len(nodes))
 
 
-def compiled(full: Full, rounds: int = 5) -> dict[str, float]:
-    best, planned, victims = float("inf"), 0, 0
-    workloads = preemptors(PREEMPTORS)
+def compiled(
+    name: str,
+    full: Full,
+    budgets: Budgets | None = None,
+    *,
+    changed: Callable[[Workload], Workload] = lambda each: each,
+    count: int = PREEMPTORS,
+    rounds: int = 5,
+) -> dict[str, float]:
+    """The kernels alone, and from workload objects to decision objects."""
+    best, best_decided, planned, victims = float("inf"), float("inf"), 0, 0
+    workloads = [changed(each) for each in preemptors(count)]
     for _ in range(rounds):
-        preemptor = _preemptor(full, Budgets())
-        kernels = CompiledPreemptor(Engine(preemptor.cluster, preemptor.profile), preemptor)
-        kernels.sync()
+        kernels = _kernels(full, budgets)
         asked = kernels.queue([(each, _code(kernels, each)) for each in workloads])
         gc.collect()
         started = time.thread_time()
-        kernels.run(asked, NOW)
+        decided = kernels.run(asked, NOW)
         best = min(best, time.thread_time() - started)
+        if decided != count:
+            raise RuntimeError(f"{name}: the kernels decided on {decided} of {count} preemptors")
         planned, victims = int((asked.row >= 0).sum()), int(asked.start[-1])
-    _compare(full, workloads[:COMPARED])
-    return {"preemption": len(workloads) / best, "preemption_planned": planned, "preemption_victims": victims}
+        kernels = _kernels(full, budgets)
+        coded = [(each, _code(kernels, each)) for each in workloads]
+        gc.collect()
+        started = time.thread_time()
+        kernels.plan(coded, NOW)
+        best_decided = min(best_decided, time.thread_time() - started)
+    _compare(full, budgets, workloads[:COMPARED])
+    return {
+        name: count / best,
+        f"{name}_decisions": count / best_decided,
+        f"{name}_planned": planned,
+        f"{name}_victims": victims,
+    }
 
 
 def by_definition(
@@ -92,12 +118,12 @@ def as_kubernetes(count: int) -> dict[str, float]:
     """Four tasks of low priority on each node, one preemptor for each node: whole passes, from objects to decisions."""
     nodes = [Node(name=f"node-{number:06}", allocatable={"cpu": 4000, "memory": 32 << 30}) for number in range(count)]
     request = {"cpu": 900, "memory": 500 << 20}
-    residents = [_resident(number, nodes[number // 4], request, 0, NOW) for number in range(4 * count)]
-    full = Full([_using(node, residents[4 * at : 4 * at + 4]) for at, node in enumerate(nodes)], residents)
+    running_tasks = [_running_task(number, nodes[number // 4], request, 0, NOW) for number in range(4 * count)]
+    full = Full([_using(node, running_tasks[4 * at : 4 * at + 4]) for at, node in enumerate(nodes)], running_tasks)
     high = [_workload(number, 3000, 500 << 20) for number in range(count)]
     best, planned = float("inf"), 0
     for _ in range(3):
-        scheduler = Scheduler(full.nodes, preemption=Preemption(), residents=full.residents, compiled=True)
+        scheduler = Scheduler(full.nodes, preemption=Preemption(), running_tasks=full.running_tasks, compiled=True)
         gc.collect()
         started = time.thread_time()
         result = scheduler.run(high, NOW)
@@ -113,10 +139,10 @@ def filled(nodes: Sequence[Node]) -> Full:
         {"cpu": chance.choice((1000, 1500, 2000, 3000)) + n, "memory": chance.choice((4, 8, 12)) << 30}
         for n in range(20)
     ]
-    residents: list[Resident] = []
+    running_tasks: list[RunningTask] = []
     full: list[Node] = []
     for node in nodes:
-        here: list[Resident] = []
+        here: list[RunningTask] = []
         taken: Counter[str] = Counter()
         while True:
             request = chance.choice(forms)
@@ -125,10 +151,10 @@ def filled(nodes: Sequence[Node]) -> Full:
             taken.update(request)
             started = NOW - timedelta(seconds=chance.randrange(100_000))
             priority = chance.choice((1, 2, 3, 5))
-            here.append(_resident(len(residents) + len(here), node, request, priority, started))
-        residents.extend(here)
+            here.append(_running_task(len(running_tasks) + len(here), node, request, priority, started))
+        running_tasks.extend(here)
         full.append(_using(node, here))
-    return Full(full, residents)
+    return Full(full, running_tasks)
 
 
 def preemptors(count: int) -> list[Workload]:
@@ -148,8 +174,8 @@ def _workload(number: int, cpu: int, memory: int) -> Workload:
     )
 
 
-def _resident(number: int, node: Node, request: dict[str, int], priority: int, started: datetime) -> Resident:
-    return Resident(
+def _running_task(number: int, node: Node, request: dict[str, int], priority: int, started: datetime) -> RunningTask:
+    return RunningTask(
         task_id=UUID(int=number + 1),
         workload_id=UUID(int=(1 << 80) + number),
         node_id=node.id,
@@ -163,21 +189,24 @@ def _resident(number: int, node: Node, request: dict[str, int], priority: int, s
     )
 
 
-def _using(node: Node, here: Sequence[Resident]) -> Node:
+def _using(node: Node, here: Sequence[RunningTask]) -> Node:
     used: Counter[str] = Counter()
-    for resident in here:
-        used.update(resident.request)
+    for task in here:
+        used.update(task.request)
     return replace(node, used=dict(used), tasks=len(here))
 
 
 def _in_gangs(full: Full) -> Full:
     """The same tasks, ten of one priority at a time being one workload that lives or dies as a whole."""
-    ordered = sorted(full.residents, key=lambda resident: resident.priority)
+    ordered = sorted(full.running_tasks, key=lambda task: task.priority)
     gangs = [
         replace(
-            resident, workload_id=UUID(int=(1 << 90) + at // 10), priority=ordered[at - at % 10].priority, whole=True
+            task,
+            workload_id=UUID(int=(1 << 90) + at // 10),
+            priority=ordered[at - at % 10].priority,
+            whole=True,
         )
-        for at, resident in enumerate(ordered)
+        for at, task in enumerate(ordered)
     ]
     return Full(full.nodes, gangs)
 
@@ -186,21 +215,23 @@ def _with_devices(count: int) -> Full:
     """Nodes of four devices, each with two tasks that share it."""
     chance = random.Random(5)
     nodes: list[Node] = []
-    residents: list[Resident] = []
+    running_tasks: list[RunningTask] = []
     for number in range(count):
         devices = tuple(Device(index, taken=WHOLE) for index in range(4))
         offered = {"cpu": 64_000, "memory": 256 << 30, "gpu": 4 * WHOLE}
         node = Node(name=f"node-{number:06}", allocatable=offered, devices={"gpu": devices})
         here = [
             replace(
-                _resident(len(residents) + at, node, {"cpu": 1000, "gpu": WHOLE // 2}, chance.choice((1, 2, 3)), NOW),
+                _running_task(
+                    len(running_tasks) + at, node, {"cpu": 1000, "gpu": WHOLE // 2}, chance.choice((1, 2, 3)), NOW
+                ),
                 devices=(DeviceShare("gpu", at // 2, WHOLE // 2),),
             )
             for at in range(8)
         ]
-        residents += here
+        running_tasks += here
         nodes.append(_using(node, here))
-    return Full(nodes, residents)
+    return Full(nodes, running_tasks)
 
 
 def _half_a_device(workload: Workload) -> Workload:
@@ -214,8 +245,15 @@ def _spread(workload: Workload) -> Workload:
 
 def _preemptor(full: Full, budgets: Budgets) -> Preemptor:
     cluster = Cluster(full.nodes)
-    residents = told_residents(cluster, full.residents)
-    return Preemptor(cluster, Registry().profile("locality"), residents, Preemption(), budgets)
+    running_tasks = register_running_tasks(cluster, full.running_tasks)
+    return Preemptor(cluster, Registry().profile("locality"), running_tasks, Preemption(), budgets)
+
+
+def _kernels(full: Full, budgets: Budgets | None) -> CompiledPreemptor:
+    preemptor = _preemptor(full, budgets or Budgets())
+    kernels = CompiledPreemptor(Engine(preemptor.cluster, preemptor.profile), preemptor)
+    kernels.sync()
+    return kernels
 
 
 def _code(kernels: CompiledPreemptor, workload: Workload) -> int:
@@ -225,13 +263,11 @@ def _code(kernels: CompiledPreemptor, workload: Workload) -> int:
     return code
 
 
-def _compare(full: Full, workloads: Sequence[Workload]) -> None:
+def _compare(full: Full, budgets: Budgets | None, workloads: Sequence[Workload]) -> None:
     """The kernels must plan as the definition does."""
-    preemptor = _preemptor(full, Budgets())
+    preemptor = _preemptor(full, budgets or Budgets())
     expected = [preemptor.plan(each, each.tasks, NOW) for each in workloads]
-    preemptor = _preemptor(full, Budgets())
-    kernels = CompiledPreemptor(Engine(preemptor.cluster, preemptor.profile), preemptor)
-    kernels.sync()
+    kernels = _kernels(full, budgets)
     found: list[Decision | None] = kernels.plan([(each, _code(kernels, each)) for each in workloads], NOW)
     if found != expected:
-        raise RuntimeError("preemption: the kernels plan otherwise than the definition")
+        raise RuntimeError("preemption: the kernels plan otherwise than NumPy")

@@ -1,4 +1,4 @@
-"""What nodes 20,000 waiting tasks need, from 10 templates: the time to decide, and the cost beside its lower bound.
+"""Scale-up for 20,000 pending tasks from 10 templates: the time to decide, and the cost relative to its lower bound.
 
 No task asks for more than a quarter of the template that it was made for. The time includes that the scheduler places
 every task on the nodes that are asked for.
@@ -12,11 +12,11 @@ from time import perf_counter, process_time
 import numpy as np
 
 from benchmarks.configuration import bound
-from mooring.model.templates import NodeTemplate, ScaleUp, Stock
-from mooring.model.workloads import Workload
+from mooring.model.nodes.node_templates import NodeTemplate, ScaleUp, Stock
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Cluster, Registry
-from mooring.scheduling.patterns import Covering, Whole
-from mooring.scheduling.scaling import scale_up
+from mooring.scheduling.autoscaling.column_generation import Covering, Whole
+from mooring.scheduling.autoscaling.node_requests import scale_up
 
 TASKS = 20_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import func, select
 
 from mooring.client import AsyncClient
-from mooring.scheduling import compilation
-from mooring.store.engine import Database
+from mooring.scheduling.compiled import compilation
+from mooring.store.core.engine import Database
 from mooring.store.tables import tasks, workloads
-from mooring.wire.api import WorkloadRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.servers import running_postgres
 from tests.system.servers import PASSWORD, Server, running_server
 
@@ -29,7 +29,7 @@ SINGLES = 1_000
 BATCH = 1_000
 BATCH_CONNECTIONS = 2
 SINGLE_CONNECTIONS = 8
-_LONGEST_SECONDS = 300.0
+_MAX_SECONDS = 300.0
 _BUSY_SECONDS = 0.1
 """Processor time within a second; a server that has nothing to do takes a tenth of that."""
 _DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on")
@@ -101,7 +101,7 @@ async def _measure(server: Server, url: str, prefix: str, number: int, size: int
             started = time.perf_counter()
             await _submit(client, batches, connections)
             accepted = time.perf_counter()
-            await _all_run(database, prefix, number, accepted + _LONGEST_SECONDS)
+            await _all_run(database, prefix, number, accepted + _MAX_SECONDS)
             running = time.perf_counter()
         return Figures(number / (accepted - started), number / (running - started), await _waits(database, prefix))
     finally:
@@ -145,7 +145,7 @@ async def _all_run(database: Database, prefix: str, number: int, deadline: float
             if (await connection.execute(query)).scalar_one() == number:
                 return
         await asyncio.sleep(0.1)
-    raise RuntimeError(f"not every task ran within {_LONGEST_SECONDS:g} seconds")
+    raise RuntimeError(f"not every task ran within {_MAX_SECONDS:g} seconds")
 
 
 async def _waits(database: Database, prefix: str) -> list[float]:

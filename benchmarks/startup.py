@@ -19,7 +19,7 @@ nodes = [Node(name=f"n{number}", allocatable=amounts(cpu=8, memory="32Gi")) for 
 scheduler = Scheduler(nodes)
 assert scheduler.decide(Workload(name="w", request=amounts(cpu=1))).placements
 first = time.time() - born
-from mooring.scheduling import compilation
+from mooring.scheduling.compiled import compilation
 assert compilation.wait(), compilation.failure()
 compiled = time.time() - born
 slowest = 0.0

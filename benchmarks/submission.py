@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mooring.client import AsyncClient
-from mooring.wire.api import WorkloadRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.servers import PASSWORD, running_server
 
 NODES = 1000

@@ -21,15 +21,17 @@ import psutil
 from sqlalchemy import func, select
 
 from benchmarks import population
-from mooring import interpreter
-from mooring.api.passwords import Passwords
+from mooring.api.auth.passwords import Passwords
 from mooring.client import AsyncClient
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
-from mooring.scheduling import compilation
-from mooring.store import leadership, schema, tables
-from mooring.store.engine import Database
-from mooring.wire.api import WorkloadRequest
+from mooring.scheduling.compiled import compilation
+from mooring.server import interpreter
+from mooring.store import tables
+from mooring.store.control import leadership
+from mooring.store.core import schema
+from mooring.store.core.engine import Database
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.servers import running_etcd, running_postgres
 from tests.system.servers import PASSWORD, Server
 
@@ -44,14 +46,14 @@ FOLLOWED = 1000
 """Tasks that come while the standby is watched."""
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
-_LONGEST_SECONDS = 120.0
+_MAX_SECONDS = 120.0
 _LEADS = "mooring_leading 1.0"
 _WARM = "mooring_view_warm 1.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What chooses the leader, and for how long a silent one is waited for."""
+    """The coordination backend, and the lease time of a silent leader."""
 
     kind: str
     ttl_seconds: int
@@ -147,7 +149,7 @@ async def _measure(url: str, folder: Path, setting: Setting) -> dict[str, float]
 
 
 async def _standby(pair: Sequence[Server], prefix: str) -> dict[str, float]:
-    """What a standby costs: until it is warm, while nothing happens, and while it follows."""
+    """The cost of a standby: until it is warm, while idle, and while it follows events."""
     started = time.perf_counter()
     leader, standby = await _settled(pair)
     warm_seconds = time.perf_counter() - started
@@ -176,11 +178,11 @@ async def _take_over(database: Database, pair: Sequence[Server], how: signal.Sig
         assert leader.process is not None
         leader.process.send_signal(how)
         ended = time.perf_counter()
-        await _first_bind(database, term, position, ended + _LONGEST_SECONDS)
+        await _first_bind(database, term, position, ended + _MAX_SECONDS)
         seconds, bound_at = time.perf_counter() - ended, now()
     async with database.read() as connection:
         taken_at = (await connection.execute(select(tables.leadership.c.taken_at))).scalar_one()
-    leader.process.wait(_LONGEST_SECONDS)
+    leader.process.wait(_MAX_SECONDS)
     leader.start()
     return Round(seconds, (bound_at - taken_at).total_seconds())
 
@@ -220,19 +222,19 @@ async def _first_bind(database: Database, term: int, position: int, deadline: fl
             if (await connection.execute(placed)).scalar_one():
                 return
         await asyncio.sleep(_POLL_SECONDS)
-    raise RuntimeError(f"nobody took over within {_LONGEST_SECONDS:g} seconds")
+    raise RuntimeError(f"nobody took over within {_MAX_SECONDS:g} seconds")
 
 
 async def _settled(pair: Sequence[Server]) -> tuple[Server, Server]:
-    """Who leads, and who stands by, as soon as that one has a warm view."""
-    deadline = time.perf_counter() + _LONGEST_SECONDS
+    """Return the leader and the standby, once the standby is warm."""
+    deadline = time.perf_counter() + _MAX_SECONDS
     while time.perf_counter() < deadline:
         for leader, standby in (pair, pair[::-1]):
             waiting = standby.metrics()
             if _LEADS in leader.metrics() and _LEADS not in waiting and _WARM in waiting:
                 return leader, standby
         await asyncio.sleep(_PAUSE_SECONDS)
-    raise RuntimeError(f"nobody leads with a warm standby after {_LONGEST_SECONDS:g} seconds")
+    raise RuntimeError(f"nobody leads with a warm standby after {_MAX_SECONDS:g} seconds")
 
 
 def _end(server: Server) -> None:

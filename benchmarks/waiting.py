@@ -1,7 +1,7 @@
 """A long queue with a planned start at its head: what a burst of work and a turn cost, beside a pool that skips.
 
-Nodes of 16 cores run work that ends within the hours; a job for a whole node heads the queue. Processor time, without a
-database.
+Nodes run work that ends within the hours; a job for a whole node heads the queue. Processor time, without a database.
+The large cluster has 100,000 running tasks and 10,000 pending jobs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from time import process_time
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.nodes import Node
-from mooring.model.pools import HeadOfLine
-from mooring.model.slots import Amounts, total
-from mooring.model.workloads import Workload
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import HeadOfLine
+from mooring.model.resources.slots import Amounts, total
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler
-from mooring.scheduling.timeline import seconds_of
-from mooring.scheduling.waiting import WaitingRoom
+from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.queue.pending_queue import PendingQueue
 
 NODES = 1000
 BURST = 10_000
 QUEUE = 20_000
 TURNS = 100
+LARGE_NODES, LARGE_QUEUE, LARGE_TURNS = 5000, 10_000, 20
 GIB = 1 << 30
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,7 +36,10 @@ def run() -> dict[str, float]:
     figures: dict[str, float] = {}
     for head_of_line in (HeadOfLine.SKIP, HeadOfLine.BACKFILL):
         figures[f"{head_of_line}_burst_ms"] = 1000 * _burst(head_of_line)
-        figures[f"{head_of_line}_turn_p50_ms"] = 1000 * median(_turns(head_of_line))
+        figures[f"{head_of_line}_turn_p50_ms"] = 1000 * median(_turns(Cluster(head_of_line), 14, QUEUE, TURNS))
+    large = Cluster(HeadOfLine.BACKFILL, nodes_in_all=LARGE_NODES, cores=32)
+    took = _turns(large, 20, LARGE_QUEUE, LARGE_TURNS)
+    figures |= {"large_turn_p50_ms": 1000 * median(took), "large_turn_maximum_ms": 1000 * max(took)}
     return figures
 
 
@@ -44,30 +48,34 @@ class Cluster:
     """Nodes, what runs there until when, and the leader's turn."""
 
     head_of_line: HeadOfLine
+    nodes_in_all: int = NODES
+    cores: int = 16
     time: datetime = NOW
     running: dict[UUID, list[tuple[UUID, Amounts, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        offered = {"cpu": 16_000, "memory": 64 * GIB}
-        self.nodes = [Node(name=f"n{number}", allocatable=offered) for number in range(NODES)]
+        offered = {"cpu": self.cores * 1000, "memory": 4 * self.cores * GIB}
+        self.nodes = [Node(name=f"n{number}", allocatable=offered) for number in range(self.nodes_in_all)]
         self.scheduler = Scheduler(self.nodes, head_of_line=self.head_of_line, compiled=True)
-        self.room = WaitingRoom(
+        self.pending_queue = PendingQueue(
             self.scheduler.cluster, best=lambda waiting, number: self.scheduler.best(waiting, number, self.time)
         )
         if self.head_of_line is HeadOfLine.BACKFILL:
-            self.room.depths = {"default": 1}
+            self.pending_queue.backfill_depths = {"default": 1}
 
     def turn(self) -> float:
         """Try what is worth it; the processor time that it took."""
         started = process_time()
         self.scheduler.cluster.timeline.advance(seconds_of(self.time))
-        taken = self.room.take(self.time)
-        left = self.room.park(self.scheduler.place(taken, self.time), self.scheduler.profile, self.time)
-        for group in self.room.unexplained(64):
+        taken = self.pending_queue.take(self.time)
+        left = self.pending_queue.add_unschedulable(
+            self.scheduler.place(taken, self.time), self.scheduler.profile, self.time
+        )
+        for group in self.pending_queue.unexplained(64):
             waits = Decision(group.entry.workload, Outcome.WAITING)
-            reason = self.scheduler.with_reason(waits, group.shortage).reason
+            reason = self.scheduler.with_reason(waits, group.unplaced).reason
             assert reason is not None
-            self.room.explained(group, reason)
+            self.pending_queue.explained(group, reason)
         took = process_time() - started
         for decision in left.decisions:
             end = seconds_of(self.time) + (decision.workload.time_limit_seconds or 0)
@@ -76,41 +84,41 @@ class Cluster:
         return took
 
     def end_one(self, chance: random.Random) -> None:
-        """A task is over, and its node is told anew."""
+        """End a task, and update its node."""
         node = chance.choice(self.nodes)
         here = self.running[node.id]
         here.pop(chance.randrange(len(here)))
         used = total(request for _, request, _ in here)
         self.scheduler.cluster.upsert(replace(node, used=used, tasks=len(here)))
-        self.scheduler.cluster.tell_ends(node.id, {task: (end, request) for task, request, end in here})
+        self.scheduler.cluster.set_expected_ends(node.id, {task: (end, request) for task, request, end in here})
 
 
 def _burst(head_of_line: HeadOfLine) -> float:
     """Small work comes while most of every node is free, and none of them wholly."""
     cluster, small = Cluster(head_of_line), _small(random.Random(1))
     for _ in range(NODES):
-        cluster.room.admit(next(small))
+        cluster.pending_queue.admit(next(small))
     cluster.turn()
-    cluster.room.admit(_head())
+    cluster.pending_queue.admit(_head(cluster.cores))
     cluster.turn()
     for _ in range(BURST):
-        cluster.room.admit(next(small))
+        cluster.pending_queue.admit(next(small))
     return cluster.turn()
 
 
-def _turns(head_of_line: HeadOfLine) -> list[float]:
-    """One task after the other ends on full nodes, with a long queue."""
+def _turns(cluster: Cluster, running: int, queue: int, turns: int) -> list[float]:
+    """One task after the other ends on full nodes, each of which runs so many, with a long queue."""
     chance = random.Random(2)
-    cluster, small = Cluster(head_of_line), _small(chance)
-    for _ in range(NODES * 14):
-        cluster.room.admit(next(small))
+    small = _small(chance)
+    for _ in range(cluster.nodes_in_all * running):
+        cluster.pending_queue.admit(next(small))
     cluster.turn()
-    cluster.room.admit(_head())
-    for _ in range(QUEUE):
-        cluster.room.admit(next(small))
+    cluster.pending_queue.admit(_head(cluster.cores))
+    for _ in range(queue):
+        cluster.pending_queue.admit(next(small))
     cluster.turn()
     took = []
-    for _ in range(TURNS):
+    for _ in range(turns):
         cluster.time += timedelta(seconds=1)
         cluster.end_one(chance)
         took.append(cluster.turn())
@@ -130,6 +138,7 @@ def _small(chance: random.Random) -> Iterator[Workload]:
         )
 
 
-def _head() -> Workload:
+def _head(cores: int) -> Workload:
     """It comes first, as its priority says."""
-    return Workload(name="head", request={"cpu": 16_000, "memory": 60 * GIB}, priority=90, time_limit_seconds=3600)
+    request = {"cpu": cores * 1000, "memory": 60 * GIB}
+    return Workload(name="head", request=request, priority=90, time_limit_seconds=3600)

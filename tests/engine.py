@@ -1,7 +1,7 @@
-"""A real container engine for the tests: podman or Docker as a service with its own storage, gone afterwards.
+"""A real container engine for the tests: Podman or Docker as a service with its own storage, removed afterwards.
 
-`engine` is shared by the session (use names and ids of your own); `running_engine()` starts one for a test that wants
-to stop or restart it. MOORING_TEST_ENGINE says which kind. Where it cannot run a test is skipped, or fails if
+`engine` is shared by the session (use your own names and ids). `running_engine()` starts one for a test that stops or
+restarts it. MOORING_TEST_ENGINE selects the kind. If the engine cannot run here, its tests are skipped, or fail if
 MOORING_REQUIRE names it.
 """
 
@@ -30,7 +30,7 @@ _REMOVAL_SECONDS = 20.0
 
 _CONTAINERS = """
 [containers]
-# A machine that does not let root raise limits refuses the usual ones.
+# The usual limits are refused where root may not raise limits.
 default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 netns = "none"
 log_driver = "k8s-file"
@@ -38,7 +38,7 @@ log_driver = "k8s-file"
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
-# Not the memory that all engines of the machine share: each here keeps to its own folder.
+# Not in shared memory, which all engines of the machine would use: each engine here has its own folder.
 lock_type = "file"
 tmp_dir = "{folder}/tmp"
 [network]
@@ -62,20 +62,20 @@ address = "{folder}/c.sock"
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between engines; their commands hardly do."""
+    """The differences between engines. Their commands are nearly the same."""
 
     packages: Mapping[str, str]
-    """By program: Debian's package of it."""
+    """The Debian package of each program."""
     service: tuple[str, ...]
-    """The command that serves; what is in braces is of the engine at hand."""
+    """The command of the service. Words in braces are filled in for each engine."""
     below: tuple[str, ...]
-    """The command of another service that it stands on, if any, and that outlives it."""
+    """The command of a service that it depends on, if any. It keeps running when the engine stops."""
     environment: Mapping[str, str]
     files: Callable[["Engine"], dict[str, str]]
     remove: tuple[str, ...]
-    """What takes containers away without waiting for them."""
+    """The command that removes containers without waiting for them to stop."""
     monitor: str
-    """The program that stays with a container."""
+    """The program that monitors a container."""
 
 
 def _podman_files(engine: "Engine") -> dict[str, str]:
@@ -96,7 +96,7 @@ def _docker_files(engine: "Engine") -> dict[str, str]:
         "storage-driver": "vfs",
         "live-restore": True,
         "insecure-registries": engine.insecure_registries,
-        # The machine's own firewall and networks stay as they are.
+        # Leave the machine's own firewall and networks alone.
         "bridge": "none",
         "iptables": False,
         "ip6tables": False,
@@ -136,7 +136,7 @@ _KINDS = {
     ),
 }
 CHOSEN = os.environ.get("MOORING_TEST_ENGINE", "podman")
-"""The name of the kind, which is that of its command."""
+"""The name of the chosen kind, which is also its command."""
 _KIND = _KINDS[CHOSEN]
 
 
@@ -148,11 +148,11 @@ def engine() -> Iterator["Engine"]:
 
 @dataclass
 class Engine:
-    """A service that belongs to the tests; its containers outlive a stop of it, as with any engine."""
+    """A service that belongs to the tests. Its containers survive a stop of the service, as with any engine."""
 
     folder: Path
     insecure_registries: tuple[str, ...] = ()
-    """`host:port` of registries that are spoken to without TLS."""
+    """`host:port` of registries that are accessed without TLS."""
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     below: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -183,7 +183,7 @@ class Engine:
         self.start()
 
     def run(self, *arguments: str, check: bool = True, text: bytes | None = None) -> str:
-        """What the engine's own command says about the same storage."""
+        """Run the engine's own command on the same storage and return its output."""
         done = subprocess.run(
             [CHOSEN, *arguments], input=text, capture_output=True, env=self.environment, check=False, timeout=60
         )
@@ -192,23 +192,23 @@ class Engine:
         return done.stdout.decode()
 
     def import_busybox(self, name: str = BUSYBOX, *, scripts: Mapping[str, str] | None = None) -> None:
-        """An image with busybox under all of its names, and these scripts, made here."""
+        """Create an image with busybox under all of its names, and with these scripts."""
         self.run("import", "-", name, text=_busybox(scripts or {}))
 
     def build(self, name: str, *instructions: str) -> str:
-        """An image of busybox that says more about itself."""
+        """Build an image on busybox with these further instructions and return its name."""
         self.run("build", "--tag", name, "-", text="\n".join([f"FROM {BUSYBOX}", *instructions]).encode())
         return name
 
     def containers(self) -> set[str]:
-        """The names of all that there are, running or not."""
+        """Return the names of all containers, running or not."""
         return set(self.run("ps", "--all", "--format", "{{.Names}}").split())
 
     def remove(self, *containers: str) -> None:
         self.run(*_KIND.remove, *containers)
 
     def push_busybox(self, name: str, username: str, password: str) -> None:
-        """Into a registry; the engine itself does not keep the login."""
+        """Push busybox to a registry. The engine does not keep the login."""
         registry = name.partition("/")[0]
         self.run("login", "--username", username, "--password-stdin", registry, text=password.encode())
         self.run("tag", BUSYBOX, name)
@@ -219,8 +219,8 @@ class Engine:
     @property
     def environment(self) -> dict[str, str]:
         own = {name: self._filled(value) for name, value in _KIND.environment.items()}
-        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-        return {**kept, "HOME": str(self.folder), "TMPDIR": str(self.folder), **own}
+        stored = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        return {**stored, "HOME": str(self.folder), "TMPDIR": str(self.folder), **own}
 
     def _launched(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as output:
@@ -253,9 +253,9 @@ class Engine:
 
 @contextmanager
 def running_engine(*insecure_registries: str) -> Iterator[Engine]:
-    """An engine with storage of its own and busybox in it; everything that it made goes with it."""
+    """Start an engine with its own storage and a busybox image. Everything it created is removed with it."""
     _needed_programs()
-    # A short path: the names of sockets may have 108 characters, and those below have the ids of containers in them.
+    # A short path: a socket's path may have 108 characters, and those below contain container ids.
     folder = Path(tempfile.mkdtemp(prefix="moor-", dir="/tmp"))
     engine = Engine(folder, insecure_registries)
     (folder / "tmp").mkdir()
@@ -310,12 +310,12 @@ def _add(archive: tarfile.TarFile, name: str, text: str, mode: int) -> None:
 
 
 def _remove(engine: Engine) -> None:
-    """Containers with their processes, mounts and cgroups, networks, then the folder."""
+    """Remove the containers with their processes, mounts and cgroups, the networks, then the folder."""
     if engine.process is None:
         engine.start()
     ids = engine.run("ps", "--all", "--quiet", "--no-trunc", check=False).split()
     limit = time.monotonic() + _REMOVAL_SECONDS
-    # More than once: one whose network others use is not removed before them.
+    # Repeated, because a container whose network others use can only be removed after them.
     while (left := engine.run("ps", "--all", "--quiet", check=False).split()) and time.monotonic() < limit:
         engine.run(*_KIND.remove, *left, check=False)
     engine.run("network", "prune", "--force", check=False)
@@ -328,7 +328,7 @@ def _remove(engine: Engine) -> None:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     _unmount(engine.folder)
-    # Not `glob`, which fails where others take theirs away meanwhile.
+    # Not `glob`, which fails when other processes remove their cgroups meanwhile.
     for parent, groups, _ in os.walk("/sys/fs/cgroup", topdown=False):
         for group in groups:
             if any(container in group for container in ids):
@@ -338,7 +338,7 @@ def _remove(engine: Engine) -> None:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """The monitors of containers, which are told in their arguments where they belong."""
+    """Return the container monitors of this engine, found by the folder in their arguments."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

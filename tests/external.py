@@ -1,6 +1,6 @@
-"""Data that is not part of the project: published conformance cases and traces, in folders that the environment names.
+"""Data that is not part of the project: published conformance cases and traces.
 
-MOORING_CONFORMANCE and MOORING_TRACES say where; a test that asks for a file that is not there is skipped.
+MOORING_CONFORMANCE and MOORING_TRACES name their folders. A test that needs a missing file is skipped.
 """
 
 import json

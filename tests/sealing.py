@@ -4,15 +4,15 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from mooring import sealing
-from mooring.sealing import Sealing
+from mooring.security import encryption
+from mooring.security.encryption import SecretBox
 
 # Removed at the end of the process.
 _FOLDER = tempfile.TemporaryDirectory()
 
 
 @cache
-def some_keys() -> Sealing:
+def some_keys() -> SecretBox:
     file = Path(_FOLDER.name) / "sealing-keys"
-    sealing.ensure(file)
-    return Sealing(file)
+    encryption.ensure(file)
+    return SecretBox(file)

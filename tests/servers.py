@@ -1,9 +1,9 @@
-"""Real servers for the tests: PostgreSQL, etcd and a registry on loopback, in folders of their own, gone afterwards.
+"""Real servers for the tests: PostgreSQL, etcd and a registry on loopback, in temporary folders.
 
 `postgres_url` is a fresh PostgreSQL database per test, `database_url` runs a test once per kind of database, and
-`etcd_endpoint` is an etcd shared by the session (use keys of your own). `running_postgres()`, `running_etcd()` and
-`running_registry()` start a server for one test that wants to kill or pause it. Where the binaries are missing a test
-is skipped, or fails if the environment variable MOORING_REQUIRE names the server (`pg`, `etcd`, `registry`).
+`etcd_endpoint` is an etcd shared by the session (use your own keys). `running_postgres()`, `running_etcd()` and
+`running_registry()` start a server for one test that kills or pauses it. If the binaries are missing, the test is
+skipped, or fails if the environment variable MOORING_REQUIRE names the server (`pg`, `etcd`, `registry`).
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class PostgresServer:
         self._ask("postgres", lambda connection: connection.execute(statement))
 
     def value(self, url: str, question: str) -> Any:
-        """The one value that a statement answers in the database of this URL."""
+        """Return the single value that a statement selects in the database of this URL."""
         return self._ask(url.rpartition("/")[2], lambda connection: connection.fetchval(question))
 
     def _ask(self, database: str, question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
@@ -101,13 +101,13 @@ class PostgresServer:
             finally:
                 await connection.close()
 
-        # A loop of its own, which leaves the one that pytest-asyncio keeps for the test alone.
+        # A separate loop, which does not disturb the one that pytest-asyncio keeps for the test.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(run())
 
 
 async def copy_database(connection: Any, template: str, name: str) -> None:
-    # Whole files, as older servers do: to write every page of them to the log as well is twice the work.
+    # Copy files, as older servers do: logging every page as well doubles the work.
     strategy = "STRATEGY file_copy" if connection.get_server_version().major >= 15 else ""
     await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {strategy}')
 
@@ -126,7 +126,7 @@ class EtcdServer:
 
 @dataclass
 class RegistryServer:
-    """A registry of container images that asks for a password, and belongs to the tests."""
+    """A registry of container images that requires a password and belongs to the tests."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -140,7 +140,7 @@ class RegistryServer:
 
 @contextmanager
 def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
-    """A PostgreSQL server with a cluster of its own; `options` are settings such as `max_connections=10`."""
+    """A PostgreSQL server with its own data folder. `options` are settings such as `max_connections=10`."""
     binaries = needed_postgres()
     quick = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0"]
     quick += ["checkpoint_timeout=1h", "jit=off"]
@@ -155,14 +155,93 @@ def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
             server.execute("SELECT 1")
             return True
 
-        # SIGINT is PostgreSQL's fast shutdown: open connections are ended, not waited for.
+        # SIGINT is PostgreSQL's fast shutdown: it closes open connections instead of waiting for them.
         with running(PostgresServer, command, ready, folder / "log", stop_signal=signal.SIGINT) as server:
             yield server
 
 
+class EtcdHost:
+    """One address at which a test stops, wipes, restores and restarts etcd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._peer = f"http://127.0.0.1:{free_port()}"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        client = f"http://{self.address}"
+        command = [
+            needed_etcd(), "--name=test", f"--data-dir={self._data}", "--logger=zap", "--log-level=warn",
+            f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={self._peer}", f"--initial-advertise-peer-urls={self._peer}",
+            f"--initial-cluster=test={self._peer}",
+        ]  # fmt: skip
+        with (self._folder / "log").open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._folder,
+                preexec_fn=end_with_parent,
+                **unprivileged(),
+            )
+        server = EtcdServer(self._process, self.port)
+        assert answers(server, etcd_answers), (self._folder / "log").read_text(errors="replace")[-4000:]
+
+    def stop(self) -> None:
+        if self._process is not None:
+            stop(self._process, signal.SIGTERM)
+            self._process = None
+
+    def save(self) -> None:
+        """Save a snapshot of the data. etcd must be stopped."""
+        shutil.rmtree(self._saved, ignore_errors=True)
+        subprocess.run(["cp", "--archive", self._data, self._saved], check=True)
+
+    def restore(self) -> None:
+        """Replace the data with the snapshot. etcd must be stopped."""
+        self.wipe()
+        subprocess.run(["cp", "--archive", self._saved, self._data], check=True)
+
+    def wipe(self) -> None:
+        shutil.rmtree(self._data)
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def _saved(self) -> Path:
+        return self._folder / "saved"
+
+
+@contextmanager
+def etcd_host() -> Iterator[EtcdHost]:
+    """A running etcd. Its cluster id survives a wipe, since it depends only on addresses and names."""
+    needed_etcd()
+    with private_folder("mooring-etcd-") as folder:
+        host = EtcdHost(folder)
+        host.start()
+        try:
+            yield host
+        finally:
+            host.stop()
+
+
+def etcd_answers(server: EtcdServer) -> bool:
+    with urllib.request.urlopen(f"{server.endpoint}/health", timeout=2) as answer:
+        return b'"true"' in answer.read()
+
+
 @contextmanager
 def running_etcd(*options: str, also: str | None = None, port: int | None = None) -> Iterator[EtcdServer]:
-    """A single etcd member with a new data folder of its own, on a free port unless one is given.
+    """A single etcd member with a new data folder, on a free port unless one is given.
 
     `options` are further flags, `also` is a further URL.
     """
@@ -180,24 +259,22 @@ def running_etcd(*options: str, also: str | None = None, port: int | None = None
                 *options,
             ]  # fmt: skip
 
-        def ready(server: EtcdServer) -> bool:
-            with urllib.request.urlopen(f"{server.endpoint}/health", timeout=2) as answer:
-                return b'"true"' in answer.read()
-
-        with running(EtcdServer, command, ready, folder / "log", stop_signal=signal.SIGTERM, port=port) as server:
+        with running(
+            EtcdServer, command, etcd_answers, folder / "log", stop_signal=signal.SIGTERM, port=port
+        ) as server:
             yield server
 
 
 @contextmanager
 def running_registry() -> Iterator[RegistryServer]:
-    """An empty registry, spoken to without TLS."""
+    """An empty registry without TLS."""
     binary = shutil.which("docker-registry")
     if binary is None:
         unavailable("registry", "registry tests need docker-registry: run `make test-deps` (root) or install it")
     with private_folder("mooring-registry-") as folder:
 
         def command(port: int) -> list[str]:
-            # The password of RegistryServer, which bcrypt alone may hide here.
+            # The password of RegistryServer. The registry accepts bcrypt hashes only.
             hidden = "ada:$2b$04$5o.uJYlDAQ8jp0kcoQ0Jze3aEAHASsKfx/d7azMQlIMYn9.au/JzG\n"
             (folder / "passwords").write_text(hidden)
             (folder / "config.yml").write_text(
@@ -206,7 +283,7 @@ def running_registry() -> Iterator[RegistryServer]:
                 f"auth: {{htpasswd: {{realm: mooring, path: {folder}/passwords}}}}\n"
             )
             for name in ("passwords", "config.yml"):
-                (folder / name).chmod(0o644)  # Whatever the umask: another user reads them.
+                (folder / name).chmod(0o644)  # Another user reads them, whatever the umask.
             return [binary, "serve", str(folder / "config.yml")]
 
         def ready(server: RegistryServer) -> bool:
@@ -221,7 +298,7 @@ def running_registry() -> Iterator[RegistryServer]:
 
 
 def needed_postgres() -> Path:
-    """The folder with PostgreSQL's server programs; without them the test is skipped."""
+    """Return the folder with PostgreSQL's server programs. Skip the test without them."""
     found = postgres_binaries()
     if found is None:
         unavailable("pg", "PostgreSQL tests need initdb: run `make test-deps` (root) or install the package postgresql")
@@ -236,7 +313,7 @@ def needed_etcd() -> str:
 
 
 def make_postgres(binaries: Path, folder: Path) -> None:
-    """An empty cluster of databases in a folder."""
+    """Create an empty database cluster in a folder."""
     initdb = [str(binaries / "initdb"), "--pgdata", str(folder / "data"), "--username=mooring", "--auth=trust"]
     initdb += ["--encoding=UTF8", "--no-locale", "--no-sync"]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder, **unprivileged())
@@ -323,27 +400,27 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """One that is kept until these tests end: nobody else is given it, also while its server is not started yet.
+    """Return a port that stays reserved until the tests end, even before its server is started.
 
-    Below those that the kernel hands out to whoever connects.
+    It is below the kernel's range for outgoing connections.
     """
     while True:
-        keeper = socket.socket()
+        reconciler = socket.socket()
         try:
-            keeper.bind(("127.0.0.1", _chance.randrange(10_000, 30_000)))
+            reconciler.bind(("127.0.0.1", _chance.randrange(10_000, 30_000)))
         except OSError:
-            keeper.close()
+            reconciler.close()
             continue
-        # Only now: a server, which says the same, may listen there, and who looks for a free port, as above, may not.
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _kept_ports.append(keeper)
-        port: int = keeper.getsockname()[1]
+        # Set after binding: a server that sets it too can listen here, and a search like the one above cannot.
+        reconciler.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _held_ports.append(reconciler)
+        port: int = reconciler.getsockname()[1]
         return port
 
 
 @contextmanager
 def private_folder(prefix: str) -> Iterator[Path]:
-    """A folder in the system's temporary folder that the server's user owns: it cannot read root's home."""
+    """Create a temporary folder owned by the server's user, which cannot read root's home."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     user = server_user()
     if user is not None:
@@ -361,7 +438,7 @@ class Identity(TypedDict, total=False):
 
 
 def unprivileged() -> Identity:
-    """What makes `subprocess` drop root's rights, which PostgreSQL refuses to run with."""
+    """Return the arguments with which `subprocess` drops root's privileges. PostgreSQL refuses to run as root."""
     user = server_user()
     return Identity() if user is None else Identity(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
 
@@ -375,14 +452,14 @@ def server_user() -> pwd.struct_passwd | None:
 
 
 def end_with_parent() -> None:
-    """Let the kernel end a server whose test run was killed and could not stop it."""
+    """Let the kernel end a server whose test run was killed before it could stop the server."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         _libc.prctl(set_parent_death_signal, signal.SIGQUIT)
 
 
 _libc = ctypes.CDLL(None)
-# Not the common one, which tests seed.
+# Not the module-level generator, which tests seed.
 _chance = random.SystemRandom()
-_kept_ports: list[socket.socket] = []
+_held_ports: list[socket.socket] = []
 _database_numbers = itertools.count(1)

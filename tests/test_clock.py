@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from mooring.clock import Moved
+from mooring.clock import ShiftedClock
 
 
-def test_a_date_that_was_moved_is_that_for_all_who_read_the_file(tmp_path: Path):
-    mover, reader = Moved(tmp_path / "ahead"), Moved(tmp_path / "ahead")
+def test_a_moved_date_applies_to_every_reader_of_the_file(tmp_path: Path):
+    mover, reader = ShiftedClock(tmp_path / "ahead"), ShiftedClock(tmp_path / "ahead")
     for days in (2, -3):
         before = datetime.now(UTC)
         mover.move_to(before + timedelta(days=days))

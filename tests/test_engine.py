@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.engine import BUSYBOX, running_engine
 
 
-def test_a_container_outlives_its_engine_and_goes_with_the_tests():
+@pytest.mark.slow
+def test_a_container_survives_its_engine_and_is_removed_with_the_tests():
     with running_engine() as engine:
         identity = engine.run("run", "--detach", "--name", "lasting", BUSYBOX, "sleep", "1000").strip()
         pid = int(engine.run("inspect", "--format", "{{.State.Pid}}", "lasting"))

@@ -1,13 +1,13 @@
-"""What is sealed opens with the key of its id, for what it was sealed for, and in no other way."""
+"""Sealed values open with the key of their id, for their own purpose, and in no other way."""
 
 import base64
 from pathlib import Path
 
 import pytest
 
-from mooring import sealing
 from mooring.model.errors import Conflict
-from mooring.sealing import CannotOpen, Sealed, Sealing
+from mooring.security import encryption
+from mooring.security.encryption import CannotOpen, Sealed, SecretBox
 from mooring.settings import Settings
 
 VALUE = b"correct horse battery staple"
@@ -18,10 +18,10 @@ def line(key_id: str, letter: bytes) -> str:
     return f"{key_id}:{base64.b64encode(letter * 32).decode()}\n"
 
 
-def keys(file: Path, *lines: str) -> Sealing:
+def keys(file: Path, *lines: str) -> SecretBox:
     file.write_text("".join(lines))
     file.chmod(0o600)
-    return Sealing(file)
+    return SecretBox(file)
 
 
 def test_the_first_key_seals_and_all_open(tmp_path: Path):
@@ -31,7 +31,7 @@ def test_the_first_key_seals_and_all_open(tmp_path: Path):
     assert (old.key_id, new.key_id) == ("a", "b")
     assert both.open(old, *PURPOSE) == both.open(new, *PURPOSE) == VALUE
     assert VALUE not in new.data
-    assert len(new.data) == len(VALUE) + sealing.OVERHEAD_BYTES
+    assert len(new.data) == len(VALUE) + encryption.OVERHEAD_BYTES
     assert both.seal(VALUE, *PURPOSE).data != new.data
 
 
@@ -44,13 +44,13 @@ def test_the_first_key_seals_and_all_open(tmp_path: Path):
         PURPOSE[:2],
     ],
 )
-def test_what_is_copied_elsewhere_does_not_open_there(tmp_path: Path, purpose: tuple[str, ...]):
+def test_a_sealed_value_copied_elsewhere_does_not_open_there(tmp_path: Path, purpose: tuple[str, ...]):
     own = keys(tmp_path / "keys", line("a", b"a"))
     with pytest.raises(CannotOpen, match="does not open with the key 'a'"):
         own.open(own.seal(VALUE, *PURPOSE), *purpose)
 
 
-def test_what_was_changed_or_cut_does_not_open(tmp_path: Path):
+def test_a_changed_or_truncated_value_does_not_open(tmp_path: Path):
     own = keys(tmp_path / "keys", line("a", b"a"))
     sealed = own.seal(VALUE, *PURPOSE)
     flipped = bytes([sealed.data[-1] ^ 1])
@@ -62,7 +62,7 @@ def test_what_was_changed_or_cut_does_not_open(tmp_path: Path):
 
 def test_a_missing_key_is_named(tmp_path: Path):
     sealed = keys(tmp_path / "keys", line("lost", b"a")).seal(VALUE, *PURPOSE)
-    for others in (keys(tmp_path / "keys", line("b", b"b")), Sealing(None)):
+    for others in (keys(tmp_path / "keys", line("b", b"b")), SecretBox(None)):
         with pytest.raises(CannotOpen, match="'lost'") as refused:
             others.open(sealed, *PURPOSE)
         assert refused.value.code == "sealing-key-missing"
@@ -70,26 +70,26 @@ def test_a_missing_key_is_named(tmp_path: Path):
 
 def test_without_keys_nothing_is_sealed_and_the_setting_is_named():
     with pytest.raises(Conflict, match="MOORING_SEALING_KEYS_FILE"):
-        Sealing(None).seal(VALUE, *PURPOSE)
+        SecretBox(None).seal(VALUE, *PURPOSE)
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path):
     own = keys(tmp_path / "keys", line("a", b"a"))
     sealed = own.seal(VALUE, *PURPOSE)
-    new = sealing.add_key(tmp_path / "keys")
+    new = encryption.add_key(tmp_path / "keys")
     assert own.key_ids == [new, "a"]
     assert own.seal(VALUE, *PURPOSE).key_id == new
     assert own.open(sealed, *PURPOSE) == VALUE
 
 
-def test_a_first_key_is_made_once_for_its_owner_alone(tmp_path: Path):
+def test_a_first_key_is_created_once_and_readable_by_its_owner_only(tmp_path: Path):
     file = tmp_path / "keys"
-    sealing.ensure(file)
+    encryption.ensure(file)
     written = file.read_text()
-    sealing.ensure(file)
+    encryption.ensure(file)
     assert file.read_text() == written
     assert file.stat().st_mode & 0o777 == 0o600
-    assert len(Sealing(file).key_ids) == 1
+    assert len(SecretBox(file).key_ids) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,27 +104,31 @@ def test_a_first_key_is_made_once_for_its_owner_alone(tmp_path: Path):
         ("ä:ö", "no text"),
     ],
 )
-def test_a_file_that_holds_no_keys_is_refused_without_showing_it(tmp_path: Path, text: str, said: str):
+def test_a_file_without_keys_is_rejected_without_echoing_it(tmp_path: Path, text: str, said: str):
     with pytest.raises(Conflict, match=said) as refused:
         keys(tmp_path / "keys", text).seal(VALUE, *PURPOSE)
     assert base64.b64encode(b"a" * 32).decode() not in str(refused.value)
 
 
-def test_a_file_that_others_can_read_or_that_is_not_there_is_refused(tmp_path: Path):
+def test_a_missing_or_publicly_readable_key_file_is_refused(tmp_path: Path):
     own = keys(tmp_path / "keys", line("a", b"a"))
     (tmp_path / "keys").chmod(0o640)
     with pytest.raises(Conflict, match="chmod 600"):
         own.seal(VALUE, *PURPOSE)
     with pytest.raises(Conflict, match="No such file"):
-        Sealing(tmp_path / "nowhere").seal(VALUE, *PURPOSE)
+        SecretBox(tmp_path / "nowhere").seal(VALUE, *PURPOSE)
 
 
-def test_a_server_on_one_machine_has_a_key_of_its_own_and_others_are_given_theirs(tmp_path: Path):
-    own = sealing.of_settings(Settings(data=tmp_path))
-    assert own.key_ids == Sealing(tmp_path / "sealing-keys").key_ids
+def keys_of(settings: Settings) -> SecretBox:
+    return encryption.open_keys(settings.sealing_keys, create=settings.sealing_keys_file is None)
+
+
+def test_a_server_on_sqlite_creates_its_key_and_others_are_given_theirs(tmp_path: Path):
+    own = keys_of(Settings(data=tmp_path))
+    assert own.key_ids == SecretBox(tmp_path / "sealing-keys").key_ids
     shared = Settings(data=tmp_path, database="postgresql+asyncpg://db/mooring")
-    assert sealing.of_settings(shared).key_ids == []
+    assert keys_of(shared).key_ids == []
     given = Settings(data=tmp_path, database=shared.database, sealing_keys_file=tmp_path / "sealing-keys")
-    assert sealing.of_settings(given).key_ids == own.key_ids
+    assert keys_of(given).key_ids == own.key_ids
     with pytest.raises(Conflict, match="No such file"):
-        sealing.of_settings(Settings(data=tmp_path, sealing_keys_file=tmp_path / "nowhere"))
+        keys_of(Settings(data=tmp_path, sealing_keys_file=tmp_path / "nowhere"))

@@ -45,6 +45,7 @@ def test_a_database_is_copied_from_a_template(postgres_server: PostgresServer):
     postgres_server.drop_database(template)
 
 
+@pytest.mark.slow
 def test_a_killed_postgres_does_not_answer():
     with running_postgres() as server:
         server.execute("SELECT 1")
@@ -54,7 +55,7 @@ def test_a_killed_postgres_does_not_answer():
             server.execute("SELECT 1")
 
 
-def test_a_free_port_is_for_the_server_that_it_was_asked_for_and_nobody_else():
+def test_a_free_port_stays_reserved_for_its_server():
     port = free_port()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
@@ -65,7 +66,7 @@ def test_a_free_port_is_for_the_server_that_it_was_asked_for_and_nobody_else():
         socket.create_connection(("127.0.0.1", port))
 
 
-async def test_etcd_returns_what_was_put(etcd_endpoint: str):
+async def test_etcd_returns_stored_values(etcd_endpoint: str):
     key, value = (base64.b64encode(part).decode() for part in (b"test_servers/berth", b"taken"))
     async with aiohttp.ClientSession(etcd_endpoint, raise_for_status=True) as session:
         async with session.get("/health") as answer:
@@ -80,7 +81,7 @@ def test_conformance_data_is_read_by_name(conformance: Callable[[str], Any]):
     assert conformance("quantity.json")
 
 
-def test_absent_data_skips_the_test_and_says_what_to_set(
+def test_absent_data_skips_the_test_and_names_the_variable_to_set(
     conformance: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MOORING_CONFORMANCE", "nowhere")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.settings import Settings, describe, load
+from mooring.settings import SECRETS, Settings, describe, load
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_environment_may_name_the_file(config: Path):
         ({"flags": {"prot": 1}, "environment": {}}, "flag"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_says_where_it_stands(given: dict[str, Any], origin: str):
+def test_an_unknown_name_is_an_error_that_names_its_source(given: dict[str, Any], origin: str):
     with pytest.raises(InvalidInput, match="prot") as refused:
         load(**given)
     assert refused.value.code == "unknown-setting"
@@ -71,11 +71,12 @@ def test_a_public_address_that_clients_cannot_be_sent_to_is_refused(url: str):
     "variables",
     [
         ("PATH", "MOORING_SERVER", "MOORING_TOKEN", "MOORING_ACCESS_KEY", "MOORING_SECRET_KEY"),
+        ("MOORING_NODE", "MOORING_PROJECT", "MOORING_DEBUG"),
         ("MOORING_TASK_ID", "MOORING_ATTEMPT", "MOORING_DEVICES", "MOORING_DEVICE_SHARES", "MOORING_PORTS"),
         ("MOORING_TASK_ROLE", "MOORING_CLUSTER_SIZE", "MOORING_ARRAY_INDEX", "MOORING_ARRAY_COUNT"),
         ("MOORING_PEERS", "MOORING_PEER_ADDRESSES", "MOORING_PEER_PORTS"),
     ],
-    ids=["of the client", "of a task", "of a session", "of its peers"],
+    ids=["of the client", "of its place", "of a task", "of a session", "of its peers"],
 )
 def test_a_variable_of_another_program_is_no_setting(variables: tuple[str, ...]):
     load(environment=dict.fromkeys(variables, "x"))
@@ -92,13 +93,13 @@ def test_a_variable_of_another_program_is_no_setting(variables: tuple[str, ...])
         ("LEADER_LEASE_TTL", "20", "leader_lease_ttl", 20),
     ],
 )
-def test_names_that_people_know_from_elsewhere_are_understood(variable: str, value: str, name: str, expected: object):
+def test_names_from_other_systems_are_accepted(variable: str, value: str, name: str, expected: object):
     loaded = load(environment={variable: value})
     assert getattr(loaded.settings, name) == expected
     assert loaded.origins[name] == f"environment {variable}"
 
 
-def test_our_own_name_wins_over_one_from_elsewhere():
+def test_mooring_names_win_over_names_from_other_systems():
     loaded = load(environment={"MOORING_RECONCILE_INTERVAL": "1", "RECONCILE_INTERVAL": "2"})
     assert loaded.settings.reconcile_interval == 1
     assert loaded.origins["reconcile_interval"] == "environment MOORING_RECONCILE_INTERVAL"
@@ -116,7 +117,7 @@ def test_our_own_name_wins_over_one_from_elsewhere():
         ("LOG_LEVEL", "loud"),
     ],
 )
-def test_a_wrong_value_is_an_error_that_says_where_it_stands(name: str, value: str):
+def test_a_wrong_value_is_an_error_that_names_its_source(name: str, value: str):
     with pytest.raises(InvalidInput) as refused:
         load(environment={f"MOORING_{name}": value})
     assert refused.value.code == "invalid-setting"
@@ -169,3 +170,11 @@ def test_without_a_database_the_data_folder_has_one(tmp_path: Path):
 )
 def test_loopback_is_known(host: str, loopback: bool):
     assert load({"host": host}, environment={}).settings.loopback is loopback
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_every_secret_can_come_from_a_file(name: str, tmp_path: Path):
+    (tmp_path / "secret").write_text("s3cret\n")
+    loaded = load(environment={f"MOORING_{name.upper()}_FILE": str(tmp_path / "secret")})
+    value = getattr(loaded.settings, name)
+    assert (value if isinstance(value, str) else value.get_secret_value()) == "s3cret"

@@ -10,7 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mooring.model.constraints import (
+    from mooring.model.decisions import Decision, Outcome, Placement
+    from mooring.model.labels import Operator, Requirement
+    from mooring.model.labels import Selector as LabelSelector
+    from mooring.model.nodes.node import Node
+    from mooring.model.policy.preemption import (
+        Budgets,
+        Preemption,
+        PreemptionMode,
+        RunningTask,
+        Victim,
+        VictimScope,
+    )
+    from mooring.model.reasons import Reason
+    from mooring.model.resources.devices import Device, DeviceDemand, DeviceShare
+    from mooring.model.resources.slots import amounts
+    from mooring.model.workloads.constraints import (
         Constraints,
         Effect,
         HostPort,
@@ -23,32 +38,29 @@ if TYPE_CHECKING:
         TaskTerm,
         Toleration,
     )
-    from mooring.model.decisions import Decision, Outcome, Placement
-    from mooring.model.devices import Device, DeviceDemand, DeviceShare
-    from mooring.model.labels import Operator, Requirement
-    from mooring.model.labels import Selector as LabelSelector
-    from mooring.model.nodes import Node
-    from mooring.model.preemption import Budgets, Preemption, PreemptionMode, Resident, Victim, VictimScope
-    from mooring.model.reasons import Reason
-    from mooring.model.slots import amounts
-    from mooring.model.workloads import Task, Workload, new_tasks
+    from mooring.model.workloads.workload import Task, Workload, new_tasks
     from mooring.scheduling import Cluster, Pass, Profile, Registry, Scheduler
-    from mooring.scheduling.explanation import Explanation
-    from mooring.scheduling.inspection import Inspection, Verdict
-    from mooring.scheduling.plugins import (
+    from mooring.scheduling.cluster.typical_requests import Typical, TypicalRequest
+    from mooring.scheduling.explain.explanation import Explanation
+    from mooring.scheduling.explain.inspection import Inspection, Verdict
+    from mooring.scheduling.plugins.protocols import (
         Binder,
         Candidates,
         Filter,
         Offer,
+        OrderingContext,
         Rejection,
         Scorer,
         Selector,
         Sequencer,
         Situation,
     )
-    from mooring.scheduling.residents import Residents
-    from mooring.scheduling.selectors import HighestScore
-    from mooring.scheduling.typical import Typical
+    from mooring.scheduling.plugins.selectors import HighestScore
+    from mooring.scheduling.preemption.running_tasks import RunningTasks
+
+    # Former names.
+    Resident = RunningTask
+    Residents = RunningTasks
 
 __version__ = "0.1.0"
 __all__ = [
@@ -73,6 +85,7 @@ __all__ = [
     "NodeTerm",
     "Offer",
     "Operator",
+    "OrderingContext",
     "Outcome",
     "Pass",
     "Placement",
@@ -87,6 +100,8 @@ __all__ = [
     "Requirement",
     "Resident",
     "Residents",
+    "RunningTask",
+    "RunningTasks",
     "Scheduler",
     "Scorer",
     "Selector",
@@ -98,6 +113,7 @@ __all__ = [
     "TaskTerm",
     "Toleration",
     "Typical",
+    "TypicalRequest",
     "Verdict",
     "Victim",
     "VictimScope",
@@ -108,58 +124,62 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Constraints": "mooring.model.constraints:Constraints",
-    "Effect": "mooring.model.constraints:Effect",
-    "HostPort": "mooring.model.constraints:HostPort",
-    "MachineImage": "mooring.model.constraints:MachineImage",
-    "NodeTerm": "mooring.model.constraints:NodeTerm",
-    "PreferredNodes": "mooring.model.constraints:PreferredNodes",
-    "PreferredTasks": "mooring.model.constraints:PreferredTasks",
-    "Spread": "mooring.model.constraints:Spread",
-    "Taint": "mooring.model.constraints:Taint",
-    "TaskTerm": "mooring.model.constraints:TaskTerm",
-    "Toleration": "mooring.model.constraints:Toleration",
+    "Constraints": "mooring.model.workloads.constraints:Constraints",
+    "Effect": "mooring.model.workloads.constraints:Effect",
+    "HostPort": "mooring.model.workloads.constraints:HostPort",
+    "MachineImage": "mooring.model.workloads.constraints:MachineImage",
+    "NodeTerm": "mooring.model.workloads.constraints:NodeTerm",
+    "PreferredNodes": "mooring.model.workloads.constraints:PreferredNodes",
+    "PreferredTasks": "mooring.model.workloads.constraints:PreferredTasks",
+    "Spread": "mooring.model.workloads.constraints:Spread",
+    "Taint": "mooring.model.workloads.constraints:Taint",
+    "TaskTerm": "mooring.model.workloads.constraints:TaskTerm",
+    "Toleration": "mooring.model.workloads.constraints:Toleration",
     "Decision": "mooring.model.decisions:Decision",
     "Outcome": "mooring.model.decisions:Outcome",
     "Placement": "mooring.model.decisions:Placement",
-    "Device": "mooring.model.devices:Device",
-    "DeviceDemand": "mooring.model.devices:DeviceDemand",
-    "DeviceShare": "mooring.model.devices:DeviceShare",
+    "Device": "mooring.model.resources.devices:Device",
+    "DeviceDemand": "mooring.model.resources.devices:DeviceDemand",
+    "DeviceShare": "mooring.model.resources.devices:DeviceShare",
     "Operator": "mooring.model.labels:Operator",
     "Requirement": "mooring.model.labels:Requirement",
     "LabelSelector": "mooring.model.labels:Selector",
-    "Node": "mooring.model.nodes:Node",
-    "Budgets": "mooring.model.preemption:Budgets",
-    "Preemption": "mooring.model.preemption:Preemption",
-    "PreemptionMode": "mooring.model.preemption:PreemptionMode",
-    "Resident": "mooring.model.preemption:Resident",
-    "Victim": "mooring.model.preemption:Victim",
-    "VictimScope": "mooring.model.preemption:VictimScope",
+    "Node": "mooring.model.nodes.node:Node",
+    "Budgets": "mooring.model.policy.preemption:Budgets",
+    "Preemption": "mooring.model.policy.preemption:Preemption",
+    "PreemptionMode": "mooring.model.policy.preemption:PreemptionMode",
+    "RunningTask": "mooring.model.policy.preemption:RunningTask",
+    "Resident": "mooring.model.policy.preemption:RunningTask",  # former name
+    "Victim": "mooring.model.policy.preemption:Victim",
+    "VictimScope": "mooring.model.policy.preemption:VictimScope",
     "Reason": "mooring.model.reasons:Reason",
-    "amounts": "mooring.model.slots:amounts",
-    "Task": "mooring.model.workloads:Task",
-    "Workload": "mooring.model.workloads:Workload",
-    "new_tasks": "mooring.model.workloads:new_tasks",
+    "amounts": "mooring.model.resources.slots:amounts",
+    "Task": "mooring.model.workloads.workload:Task",
+    "Workload": "mooring.model.workloads.workload:Workload",
+    "new_tasks": "mooring.model.workloads.workload:new_tasks",
     "Cluster": "mooring.scheduling:Cluster",
     "Pass": "mooring.scheduling:Pass",
     "Profile": "mooring.scheduling:Profile",
     "Registry": "mooring.scheduling:Registry",
     "Scheduler": "mooring.scheduling:Scheduler",
-    "Explanation": "mooring.scheduling.explanation:Explanation",
-    "Inspection": "mooring.scheduling.inspection:Inspection",
-    "Verdict": "mooring.scheduling.inspection:Verdict",
-    "Binder": "mooring.scheduling.plugins:Binder",
-    "Candidates": "mooring.scheduling.plugins:Candidates",
-    "Filter": "mooring.scheduling.plugins:Filter",
-    "Offer": "mooring.scheduling.plugins:Offer",
-    "Rejection": "mooring.scheduling.plugins:Rejection",
-    "Scorer": "mooring.scheduling.plugins:Scorer",
-    "Selector": "mooring.scheduling.plugins:Selector",
-    "Sequencer": "mooring.scheduling.plugins:Sequencer",
-    "Situation": "mooring.scheduling.plugins:Situation",
-    "Residents": "mooring.scheduling.residents:Residents",
-    "HighestScore": "mooring.scheduling.selectors:HighestScore",
-    "Typical": "mooring.scheduling.typical:Typical",
+    "Explanation": "mooring.scheduling.explain.explanation:Explanation",
+    "Inspection": "mooring.scheduling.explain.inspection:Inspection",
+    "Verdict": "mooring.scheduling.explain.inspection:Verdict",
+    "Binder": "mooring.scheduling.plugins.protocols:Binder",
+    "Candidates": "mooring.scheduling.plugins.protocols:Candidates",
+    "Filter": "mooring.scheduling.plugins.protocols:Filter",
+    "Offer": "mooring.scheduling.plugins.protocols:Offer",
+    "Rejection": "mooring.scheduling.plugins.protocols:Rejection",
+    "Scorer": "mooring.scheduling.plugins.protocols:Scorer",
+    "Selector": "mooring.scheduling.plugins.protocols:Selector",
+    "Sequencer": "mooring.scheduling.plugins.protocols:Sequencer",
+    "OrderingContext": "mooring.scheduling.plugins.protocols:OrderingContext",
+    "Situation": "mooring.scheduling.plugins.protocols:Situation",
+    "RunningTasks": "mooring.scheduling.preemption.running_tasks:RunningTasks",
+    "Residents": "mooring.scheduling.preemption.running_tasks:RunningTasks",  # former name
+    "HighestScore": "mooring.scheduling.plugins.selectors:HighestScore",
+    "Typical": "mooring.scheduling.cluster.typical_requests:Typical",
+    "TypicalRequest": "mooring.scheduling.cluster.typical_requests:TypicalRequest",
 }
 
 

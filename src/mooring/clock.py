@@ -19,7 +19,7 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
-class _OfTheMachine:
+class _SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
@@ -27,7 +27,7 @@ class _OfTheMachine:
         return time.monotonic()
 
 
-class Moved(_OfTheMachine):
+class ShiftedClock(_SystemClock):
     """The machine's, with a date that is moved while it is used."""
 
     def __init__(self, file: Path) -> None:
@@ -44,7 +44,7 @@ class Moved(_OfTheMachine):
         written.replace(self._file)
 
 
-source: Clock = Moved(Path(os.environ[AHEAD])) if AHEAD in os.environ else _OfTheMachine()
+source: Clock = ShiftedClock(Path(os.environ[AHEAD])) if AHEAD in os.environ else _SystemClock()
 
 
 def now() -> datetime:

@@ -1,6 +1,7 @@
 """Every setting: its name, default and meaning, and where its value came from.
 
-Rising order of precedence: the environment (`MOORING_…`), a TOML file, flags. An unknown name is an error.
+Rising order of precedence: the environment (`MOORING_…`), a TOML file, flags. An unknown name is an error. A secret can
+also come from a file that the environment names (`MOORING_…_FILE`) or from a systemd credential of the setting's name.
 """
 
 from __future__ import annotations
@@ -10,24 +11,30 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from mooring.model.errors import InvalidInput
+from mooring.security import secret_sources
+from mooring.security.data_folder import default_data
 
-_PREFIX = "MOORING_"
+IPNetwork = IPv4Network | IPv6Network
+
+PREFIX = "MOORING_"
 _PASSWORD_IN_URL = re.compile(r"(//[^/:@]*):[^/]*@")
-# Names that people know from elsewhere.
-_ALIASES = {
+ALIASES = {
     "ETCD_HOST": "etcd_host",
     "ETCD_PORT": "etcd_port",
     "CONTROL_PLANE_API_URL": "control_plane_api_url",
     "SCHEDULER_INSTANCE_ID": "scheduler_instance_id",
     "LEADER_LEASE_TTL": "leader_lease_ttl",
     "RECONCILE_INTERVAL": "reconcile_interval",
+    "FORWARDED_ALLOW_IPS": "trusted_proxies",
 }
+"""Environment variables without the prefix that set a setting, too."""
 # Variables of Mooring's other programs (the client, the tests), which are no settings of the server.
 _FOREIGN = frozenset({"MOORING_SERVER", "MOORING_TOKEN", "MOORING_CONFIG", "MOORING_REQUIRE", "MOORING_CONFORMANCE"})
 _FOREIGN |= {"MOORING_TRACES", "MOORING_TASK_ID", "MOORING_WORKLOAD", "MOORING_WORKLOAD_ID", "MOORING_INDEX"}
@@ -35,16 +42,10 @@ _FOREIGN |= {"MOORING_ATTEMPT", "MOORING_PORTS", "MOORING_CA_FILE", "MOORING_JOI
 _FOREIGN |= {"MOORING_SECRET_KEY", "MOORING_DEVICES", "MOORING_DEVICE_SHARES", "MOORING_ARRAY_INDEX"}
 _FOREIGN |= {"MOORING_ARRAY_COUNT", "MOORING_TASK_ROLE", "MOORING_CLUSTER_SIZE", "MOORING_CLOCK_AHEAD"}
 _FOREIGN |= {"MOORING_PEERS", "MOORING_PEER_ADDRESSES", "MOORING_PEER_PORTS", "MOORING_COMMAND"}
-
-
-def default_data() -> Path:
-    """One folder for all state: the system's place for root, the person's own otherwise."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/mooring")
-    base = os.environ.get("XDG_DATA_HOME")
-    # The specification says that a relative path there is to be ignored.
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return root / "mooring"
+_FOREIGN |= {"MOORING_NODE", "MOORING_PROJECT", "MOORING_DEBUG"}
+_FOREIGN |= {"MOORING_JOIN_TOKEN_FILE", "MOORING_TOKEN_FILE", "MOORING_SECRET_KEY_FILE"}
+SECRETS = ("database", "admin_password", "signing_key", "metrics_token", "etcd_password", "control_plane_token")
+"""Settings that are secrets, or that may hold one, as the database's URL does."""
 
 
 class Settings(BaseModel):
@@ -62,8 +63,12 @@ class Settings(BaseModel):
         pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$",
         description="where others reach this server; else where it listens",
     )
+    trusted_proxies: str = Field(
+        "",
+        description="addresses or networks (CIDR), with commas between, whose X-Forwarded-For and -Proto are believed",
+    )
     role: Literal["all", "api", "scheduler"] = Field(
-        "all", description="all: API, scheduler and agent; api: the API alone; scheduler: leads or stands by"
+        "all", description="all: API, scheduler and agent; api: the API alone; scheduler: leader or standby"
     )
 
     admin_password: SecretStr | None = Field(None, description="first password of the user admin")
@@ -74,6 +79,7 @@ class Settings(BaseModel):
     secrets_in_plain_text: bool = Field(
         False, description="send secrets also to agents on other machines whose connection has no TLS"
     )
+    metrics_token: SecretStr | None = Field(None, description="bearer token that /metrics requires; none if not set")
     token_seconds: int = Field(3600, ge=60, le=86400, description="life of a token")
 
     simulate: int = Field(0, ge=0, le=10000, description="simulated nodes to add at the first start")
@@ -85,6 +91,9 @@ class Settings(BaseModel):
     )
     host_paths: str = Field(
         "", description="folders of this machine, with : between, that tasks may mount where their pool allows it, too"
+    )
+    task_network: Literal["host", "none"] = Field(
+        "host", description="network of process tasks of this machine: its own, or none but a private loopback"
     )
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
@@ -117,6 +126,9 @@ class Settings(BaseModel):
     )
     etcd_cert: Path | None = Field(None, description="certificate that is shown to etcd (PEM)")
     etcd_key: Path | None = Field(None, description="its private key (PEM)")
+    etcd_fallback_seconds: float = Field(
+        0.0, ge=0, description="elect through the database when etcd has not answered for this many seconds; 0: never"
+    )
     leader_lease_ttl: float = Field(15.0, ge=1, description="seconds after which a leader that went silent is replaced")
     control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
     control_plane_token: SecretStr | None = Field(None, description="sent with them as a bearer token")
@@ -124,6 +136,15 @@ class Settings(BaseModel):
     dual_write: bool = Field(True, description="keep tasks.occupied_slots, a readable copy of what the ledger says")
     statement_timeout_seconds: float = Field(
         30.0, ge=0, description="PostgreSQL ends a statement that takes longer; 0: none"
+    )
+    uploads_folder: Path | None = Field(
+        None,
+        description="folder for uploaded files, shared by all servers with an API; uploads in the data folder if not",
+    )
+    upload_max_mb: int = Field(5000, ge=1, description="largest folder that can be uploaded, in MB")
+    upload_quota_mb: int = Field(20_000, ge=1, description="uploaded files that are kept for one project, in MB")
+    upload_retention_days: float = Field(
+        7.0, gt=0, description="how long uploaded files are kept after their last use; work in progress keeps them"
     )
     event_retention_hours: float = Field(24.0, gt=0, description="how long the event feed is kept")
     idempotency_retention_hours: float = Field(72.0, gt=0, description="how long answers to idempotency keys are kept")
@@ -136,15 +157,44 @@ class Settings(BaseModel):
     measure_retention_hours: float = Field(
         48.0, gt=0, description="how long it is kept what each task used minute by minute; its days stay as usage"
     )
+    login_retention_days: float = Field(90.0, gt=0, description="how long records of logins and failed logins are kept")
     accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
     requests_at_once: int = Field(
-        6, ge=1, description="requests that are worked on at once; others wait a little or are told to come later"
+        6, ge=1, description="requests in progress of logged-in users; others queue, fairly between users"
+    )
+    unverified_requests_at_once: int = Field(
+        2, ge=1, description="requests in progress without a valid credential, such as logins"
+    )
+    queue_length: int = Field(100, ge=1, description="queued requests of one user, or of one address before the login")
+    queue_seconds: float = Field(10.0, gt=0, description="longest wait of a queued request before it gets 429")
+    body_memory_mb: int = Field(
+        64, ge=64, description="memory in MiB for unfinished bodies and WebSocket messages of logged-in users"
+    )
+    unverified_body_memory_kb: int = Field(
+        2048, ge=64, description="memory in KiB for unfinished bodies of logins and of nodes that join"
+    )
+    body_seconds: float = Field(
+        20.0, gt=0, description="time for a body to arrive, plus a second for every 64 KiB of it; then 408"
+    )
+    connection_limit: int = Field(
+        4096, ge=16, description="open connections to the API; fewer where the limit on open files is low"
+    )
+    address_connection_limit: int = Field(
+        256, ge=4, description="connections of one address that have shown no valid credential"
+    )
+    user_connection_limit: int = Field(512, ge=4, description="connections of one user")
+    header_seconds: float = Field(10.0, gt=0, description="time for the headers of a request to arrive")
+    keep_alive_seconds: int = Field(20, ge=1, description="time after which an idle connection is closed")
+    websocket_message_kb: int = Field(
+        320, ge=288, description="largest WebSocket message of a user in KiB; agents may send 16 MiB"
     )
     request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
     question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")
-    stream_limit: int = Field(20, ge=1, description="streams (events, output) that one user may have open")
-    address_rate: float = Field(100.0, gt=0, description="requests without a login per second and address")
+    stream_limit: int = Field(
+        100, ge=1, description="streams (events, output) and long polls that one user may have open"
+    )
+    address_rate: float = Field(100.0, gt=0, description="requests without a valid credential per second and address")
     admin_rate_factor: float = Field(10.0, ge=1, description="an admin may have so many times as much")
 
     deployment_max_cpu: float = Field(16, description="largest cpu of a request to /api/deployment, in cores")
@@ -159,16 +209,31 @@ class Settings(BaseModel):
     log_format: Literal["text", "json"] = Field("text", description="how log lines are written")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_trusted_proxies(cls, text: str) -> str:
+        _networks(text)
+        return text
+
+    @property
+    def trusted_networks(self) -> tuple[IPNetwork, ...]:
+        return _networks(self.trusted_proxies)
+
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite+aiosqlite:///{self.data / 'mooring.db'}"
 
     @property
     def sealing_keys(self) -> Path | None:
-        """Where the keys are that seal secrets; None: they must be given, since several servers share the database."""
+        """File of the keys that encrypt secrets; None: a shared database needs one to be configured."""
         if self.sealing_keys_file is not None or not self.database_url.startswith("sqlite"):
             return self.sealing_keys_file
         return self.data / "sealing-keys"
+
+    @property
+    def uploads(self) -> Path:
+        """Folder with the content of uploads."""
+        return self.uploads_folder or self.data / "uploads"
 
     @property
     def loopback(self) -> bool:
@@ -222,18 +287,29 @@ def describe(loaded: Loaded) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def _networks(text: str) -> tuple[IPNetwork, ...]:
+    """The networks of a list such as `10.0.0.1, 10.1.0.0/16`."""
+    parts = [part.strip() for part in text.split(",")]
+    return tuple(ip_network(part, strict=False) for part in parts if part)
+
+
 def _named(value: Any, source: str) -> tuple[Any, str]:
     return value if isinstance(value, tuple) else (value, source)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for variable, name in _ALIASES.items():
+    for variable, name in ALIASES.items():
         if variable in environment:
             found[name] = (environment[variable], f"environment {variable}")
-    for variable, value in environment.items():
-        if variable.startswith(_PREFIX) and variable not in _FOREIGN:
-            found[variable.removeprefix(_PREFIX).lower()] = (value, f"environment {variable}")
+    secrets = {f"{PREFIX}{name.upper()}": name for name in SECRETS}
+    for variable, name in secrets.items():
+        if (value := secret_sources.find(environment, variable, name)) is not None:
+            found[name] = value
+    for variable, text in environment.items():
+        own = variable.startswith(PREFIX) and variable not in _FOREIGN
+        if own and variable not in secrets and variable.removesuffix("_FILE") not in secrets:
+            found[variable.removeprefix(PREFIX).lower()] = (text, f"environment {variable}")
     return found
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
-from mooring.agent.runtime import Observed
-from mooring.wire.agent import ContainerSpec, DesiredTask, Owner
+from mooring.agent.runtimes.contract import Observed
+from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask, Owner
 
 DEADLINE_SECONDS = 60.0
 

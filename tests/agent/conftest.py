@@ -16,12 +16,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mooring.agent import limits
+from mooring.agent.node import limits
 from mooring.agent.options import Options
-from mooring.agent.process_runtime import ProcessRuntime
-from mooring.agent.runtime import Observed, RuntimeContext
-from mooring.agent.supervisor import record
-from mooring.wire.agent import DesiredTask
+from mooring.agent.runtimes.contract import Observed, RuntimeContext
+from mooring.agent.runtimes.process.runtime import ProcessRuntime
+from mooring.agent.runtimes.process.supervisor import record
+from mooring.wire.agents.agent_protocol import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.fake_server import FakeServer
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import msgspec
 from aiohttp import WSMsgType, web
 
-from mooring.wire.agent import (
+from mooring.wire.agents.agent_protocol import (
     PROTOCOL,
     Desired,
     DesiredTask,
@@ -34,7 +34,7 @@ from mooring.wire.agent import (
 
 
 class FakeServer:
-    """Takes one agent at a time, keeps everything that it says, and answers its reports unless told not to."""
+    """Accepts one agent at a time, records all its messages, and answers its reports unless disabled."""
 
     def __init__(self) -> None:
         self.node_id = uuid4()
@@ -44,7 +44,7 @@ class FakeServer:
         self.desired: list[DesiredTask] = []
         self.answers_reports = True
         self.refusal: Refused | None = None
-        """What it says instead of listening."""
+        """Response to send instead of accepting the stream."""
         self.welcome = Welcome(protocol=PROTOCOL, server_version="0.1.0", heartbeat_seconds=0.1)
         self.joins: list[JoinRequest] = []
         self.heard: list[FromAgent] = []
@@ -79,7 +79,7 @@ class FakeServer:
         assert self.socket is not None
         await self.socket.send_str(encode(message))
 
-    async def hang_up(self) -> None:
+    async def close_channels(self) -> None:
         assert self.socket is not None
         await self.socket.close()
 

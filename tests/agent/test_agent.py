@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import aiohttp
 import msgspec
 import pytest
 
 from mooring.agent.agent import Agent
+from mooring.agent.connection.stream import AgentRefused, Connection
+from mooring.agent.node.volumes import VolumeRemovals
 from mooring.agent.options import Options
-from mooring.agent.process_runtime import ProcessRuntime
-from mooring.agent.runtime import Observed, Progress
-from mooring.agent.stream import AgentRefused
+from mooring.agent.runtimes.contract import Observed, Progress
+from mooring.agent.runtimes.process.runtime import ProcessRuntime
 from mooring.model.errors import Conflict
-from mooring.wire.agent import (
+from mooring.wire.agents.agent_protocol import (
     PROTOCOL,
     DesiredTask,
     EndWarning,
@@ -67,7 +69,9 @@ def stopping(task: DesiredTask, grace_seconds: int = 1) -> DesiredTask:
     return msgspec.structs.replace(task, action="stop", grace_seconds=grace_seconds)
 
 
-async def test_an_agent_joins_with_its_token_and_says_what_the_machine_has(server: FakeServer, node_folder: Path):
+async def test_an_agent_joins_with_its_token_and_reports_the_facts_of_the_machine(
+    server: FakeServer, node_folder: Path
+):
     async with running(make(server, node_folder)) as agent:
         assert agent.node_id == server.node_id
         (join,) = server.joins
@@ -79,7 +83,7 @@ async def test_an_agent_joins_with_its_token_and_says_what_the_machine_has(serve
         assert hello.facts.multi_tenant is (os.getuid() == 0)
 
 
-async def test_the_credential_is_kept_for_the_agent_alone_and_used_the_next_time(server: FakeServer, node_folder: Path):
+async def test_the_credential_is_private_to_the_agent_and_reused(server: FakeServer, node_folder: Path):
     async with running(make(server, node_folder)):
         assert stat.S_IMODE((node_folder / "credential.json").stat().st_mode) == 0o600
     async with running(make(server, node_folder, join_token=None)):
@@ -131,7 +135,7 @@ async def test_heartbeats_tell_measured_use_and_the_last_one_that_it_leaves(serv
     assert server.of(Heartbeat)[-1].stopping
 
 
-async def test_a_nearly_full_disk_is_told_as_a_problem(server: FakeServer, node_folder: Path):
+async def test_a_nearly_full_disk_is_reported_as_a_problem(server: FakeServer, node_folder: Path):
     async with running(make(server, node_folder, disk_full_percent=0.0)):
         beat = await eventually(lambda: server.of(Heartbeat))
         assert beat[0].problem.startswith("disk nearly full")
@@ -145,7 +149,7 @@ async def test_heartbeats_come_as_often_as_the_server_says(server: FakeServer, n
         await eventually(lambda: len(server.of(Heartbeat)) >= 4)
 
 
-async def test_agents_that_are_told_another_pause_do_not_all_speak_at_once(server: FakeServer, node_folder: Path):
+async def test_agents_spread_their_heartbeats_after_a_change_of_the_interval(server: FakeServer, node_folder: Path):
     server.welcome = welcome(heartbeat_seconds=3_000_000)
     async with running(make(server, node_folder)):
         await eventually(lambda: server.of(Heartbeat))
@@ -160,7 +164,9 @@ async def test_an_agent_tells_of_its_tasks_as_often_as_the_server_wants(server: 
     task = order("sleep", "60")
     async with running(make(server, node_folder)):
         await server.want(task)
-        await eventually(lambda: any(task.task_id == m.task_id for told in server.of(Measures) for m in told.tasks))
+        await eventually(
+            lambda: any(task.task_id == m.task_id for received in server.of(Measures) for m in received.tasks)
+        )
         count = len(server.of(Measures))
         await eventually(lambda: len(server.of(Measures)) > count, "the same again although nothing changed")
 
@@ -175,27 +181,29 @@ async def test_a_server_that_does_not_want_measures_is_sent_none(server: FakeSer
         assert server.of(Measures) == []
 
 
-async def test_the_verdict_of_the_health_program_is_told_at_once(server: FakeServer, node_folder: Path, tmp_path: Path):
+async def test_the_result_of_the_health_check_is_reported_at_once(
+    server: FakeServer, node_folder: Path, tmp_path: Path
+):
     broken = tmp_path / "broken"
     broken.touch()
     command = ["sh", "-c", f"[ ! -e {broken} ] || {{ echo 'gpu 3 is gone'; exit 1; }}"]
-    program = HealthProgram(command=command, interval_seconds=0.05, timeout_seconds=10)
+    program = HealthProgram(command=command, interval_seconds=0.05, timeout_seconds=60)
     server.welcome = welcome(heartbeat_seconds=300, health=program)
 
-    def told() -> list[str | None]:
+    def received() -> list[str | None]:
         return [beat.problem for beat in server.of(Heartbeat)]
 
     async with running(make(server, node_folder)):
-        await eventually(lambda: told()[-1:] == ["health program: gpu 3 is gone"])
-        assert None not in told()
+        await eventually(lambda: received()[-1:] == ["health program: gpu 3 is gone"])
+        assert None not in received()
         broken.unlink()
-        await eventually(lambda: told()[-1:] == [None])
+        await eventually(lambda: received()[-1:] == [None])
         # Another program has to pass first; without one there is nothing to pass.
         slow = HealthProgram(command=["sleep", "60"], interval_seconds=1, timeout_seconds=60)
         await server.say(welcome(heartbeat_seconds=300, health=slow))
-        await eventually(lambda: told()[-1:] == ["health program: it has not passed yet"])
+        await eventually(lambda: received()[-1:] == ["health program: it has not passed yet"])
         await server.say(welcome(heartbeat_seconds=300))
-        await eventually(lambda: told()[-1:] == [None])
+        await eventually(lambda: received()[-1:] == [None])
 
 
 async def test_an_agent_of_a_server_that_is_gone_goes_to_another(server: FakeServer, node_folder: Path):
@@ -281,8 +289,8 @@ async def test_a_task_that_is_no_longer_listed_goes_on_until_the_server_says_tha
         await server.want()
         await eventually(lambda: server.of(Strays))
         assert server.of(Strays) == [Strays(tasks=[stray])]
-        # Whoever comes next is told so at once.
-        await server.hang_up()
+        # The next request fails at once.
+        await server.close_channels()
         await eventually(lambda: len(server.of(Strays)) == 2)
         assert [hello.tasks for hello in server.of(Hello)] == [[], [stray]]
         assert not server.ended(task)()
@@ -297,7 +305,7 @@ async def test_tasks_go_on_under_a_server_that_never_heard_of_the_node(server: F
         await server.want(task)
         await eventually(lambda: "RUNNING" in server.statuses(task))
         server.refusal = Refused(code="node-unknown", message="the database does not know such a node")
-        await server.hang_up()
+        await server.close_channels()
         before = server.connections
         await eventually(lambda: server.connections > before + 1)
         server.refusal = None
@@ -306,21 +314,21 @@ async def test_tasks_go_on_under_a_server_that_never_heard_of_the_node(server: F
 
 
 async def test_orders_of_a_deposed_leader_are_refused_also_after_a_restart(server: FakeServer, node_folder: Path):
-    kept, late, marker = order("sleep", "1000"), order("sleep", "1000"), order("true")
+    stored, late, marker = order("sleep", "1000"), order("sleep", "1000"), order("true")
     server.term = 5
     async with running(make(server, node_folder), terminate=False):
-        await server.want(kept)
-        await eventually(lambda: "RUNNING" in server.statuses(kept))
-    server.desired = [kept]
+        await server.want(stored)
+        await eventually(lambda: "RUNNING" in server.statuses(stored))
+    server.desired = [stored]
     async with running(make(server, node_folder)):
         await server.want(late, term=4)
-        await server.want(kept, marker, term=5)
+        await server.want(stored, marker, term=5)
         await eventually(server.ended(marker))
         assert server.statuses(late) == []
-        assert server.statuses(kept)[-1] == "RUNNING"
+        assert server.statuses(stored)[-1] == "RUNNING"
 
 
-async def test_what_was_not_acknowledged_is_said_again_after_a_reconnect(server: FakeServer, node_folder: Path):
+async def test_unacknowledged_reports_are_repeated_after_a_reconnect(server: FakeServer, node_folder: Path):
     task = order("true")
     async with running(make(server, node_folder)):
         server.answers_reports = False
@@ -328,7 +336,7 @@ async def test_what_was_not_acknowledged_is_said_again_after_a_reconnect(server:
         await eventually(server.ended(task))
         server.heard.clear()
         server.answers_reports = True
-        await server.hang_up()
+        await server.close_channels()
         await eventually(server.ended(task))
         assert server.statuses(task) == ["RUNNING", "SUCCEEDED"]
         assert server.connections == 2
@@ -342,7 +350,7 @@ async def test_an_acknowledged_end_is_not_said_again_nor_started_again(server: F
         await eventually((node_folder / "tasks" / str(task.task_id) / "acknowledged").exists)
         await server.want()
         server.heard.clear()
-        await server.hang_up()
+        await server.close_channels()
         await eventually(lambda: server.of(Hello))
         await server.want(marker)
         await eventually(server.ended(marker))
@@ -383,7 +391,7 @@ async def test_an_agent_that_lost_its_server_can_be_stopped(server: FakeServer, 
     async with asyncio.timeout(DEADLINE_SECONDS), running(agent, terminate=False):
         await server.stop()
         await eventually(lambda: not agent.connected.is_set(), "the end of the connection")
-        # It is told to stop while it waits for the next time to look at its tasks.
+        # The stop request arrives while it waits for the next reconciliation.
         await asyncio.sleep(0.1)
 
 
@@ -526,7 +534,7 @@ async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer
 
             return factory
 
-    monkeypatch.setattr("mooring.agent.runtime.entry_points", lambda group: [Point()])
+    monkeypatch.setattr("mooring.agent.runtimes.contract.entry_points", lambda group: [Point()])
     task = order(task_id=uuid4(), containers=[container("true", image="debian")])
     async with running(make(server, node_folder)):
         assert server.of(Hello)[0].facts.runtimes == ["container", "process"]
@@ -566,7 +574,7 @@ async def test_what_takes_long_to_prepare_holds_up_nothing_else(
         assert server.statuses(slow) == []
         for heard in (1, 2):
             await server.want(slow)
-            await eventually(lambda: (told := server.last(slow)) is not None and told.heard == heard)  # noqa: B023
+            await eventually(lambda: (received := server.last(slow)) is not None and received.heard == heard)  # noqa: B023
         await server.want()
         await eventually(given_up.is_set)
         fetched.set()
@@ -604,3 +612,57 @@ async def test_a_runtime_that_fails_at_one_task_holds_up_no_other(
             await server.want(stopping(good), stopping(other))
             await eventually(server.ended(other))
         await eventually(server.ended(good))
+
+
+async def test_a_stream_that_breaks_while_a_ping_is_answered_is_opened_again(
+    server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    really = aiohttp.ClientWebSocketResponse.receive
+    broken = False
+
+    async def receive(self: aiohttp.ClientWebSocketResponse, timeout: float | None = None) -> Any:
+        nonlocal broken
+        frame = await really(self, timeout)
+        if server.connections == 1 and not broken and server.of(Heartbeat):
+            broken = True
+            raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+        return frame
+
+    monkeypatch.setattr(aiohttp.ClientWebSocketResponse, "receive", receive)
+    async with running(make(server, node_folder)) as agent:
+        await eventually(lambda: server.of(Heartbeat), "a heartbeat")
+        await server.want()
+        await eventually(lambda: server.connections == 2 and agent.connected.is_set(), "another stream")
+
+
+async def test_heartbeats_report_background_tasks_that_failed_and_recovered(
+    server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mooring.concurrency.background._FIRST_SECONDS", 0.01)
+    really, failures = VolumeRemovals.run, iter([OSError("no disk")])
+
+    async def fails_once(self: VolumeRemovals, connection: Connection) -> None:
+        for error in failures:
+            raise error
+        await really(self, connection)
+
+    monkeypatch.setattr(VolumeRemovals, "run", fails_once)
+    async with running(make(server, node_folder)):
+        await eventually(lambda: server.of(Heartbeat)[-1:] and server.of(Heartbeat)[-1].background, "a report")
+        (found,) = server.of(Heartbeat)[-1].background
+        assert (found.name, found.failures, found.error) == ("volume removals", 1, "OSError: no disk")
+        assert server.of(Heartbeat)[-1].problem is None
+
+
+async def test_a_failing_background_task_is_a_problem_of_the_node(
+    server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mooring.concurrency.background._FIRST_SECONDS", 0.01)
+
+    async def fails(*_: object) -> None:
+        raise OSError("no disk")
+
+    monkeypatch.setattr(VolumeRemovals, "run", fails)
+    async with running(make(server, node_folder)):
+        problem = "the agent's background task volume removals keeps failing: OSError: no disk"
+        await eventually(lambda: server.of(Heartbeat)[-1:] and server.of(Heartbeat)[-1].problem == problem)

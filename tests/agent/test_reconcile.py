@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mooring.agent.outbox import Outbox
+from mooring.agent.connection.outbox import Outbox
 from mooring.agent.reconcile import Finding, Stop, reconcile
-from mooring.agent.runtime import Progress
-from mooring.wire.agent import DesiredTask, LivingTask, TaskReport
+from mooring.agent.runtimes.contract import Progress
+from mooring.wire.agents.agent_protocol import DesiredTask, LivingTask, TaskReport
 from tests.agent.builders import one, order, seen
 
 
@@ -27,9 +27,9 @@ def test_a_task_to_prepare_is_made_ready_once_and_said_to_be_so():
     task = msgspec.structs.replace(order("true"), action="prepare")
     plan = reconcile([task], {})
     assert (plan.prepare, plan.start, plan.findings) == ((task,), (), ())
-    told = reconcile([task], {}, progress={task.task_id: Progress("pulling web: 1 of 9 MB", 7)})
+    received = reconcile([task], {}, progress={task.task_id: Progress("pulling web: 1 of 9 MB", 7)})
     report = TaskReport(task_id=task.task_id, status="PREPARING", reason="pulling web: 1 of 9 MB", heard=7)
-    assert (told.prepare, told.findings) == ((task,), (Finding(report),))
+    assert (received.prepare, received.findings) == ((task,), (Finding(report),))
     ready = reconcile([task], {}, prepared={task.task_id})
     assert (ready.prepare, ready.start) == ((), ())
     assert [finding.report.status for finding in ready.findings] == ["PREPARED"]
@@ -141,7 +141,7 @@ def test_an_end_is_reported_until_it_is_acknowledged():
     assert reconcile([], one(task, acknowledged)).findings == ()
 
 
-def test_an_acknowledged_end_is_said_again_to_a_server_that_still_lists_the_task():
+def test_an_acknowledged_end_is_reported_again_to_a_server_that_still_lists_the_task():
     task = order("true")
     acknowledged = seen("FAILED", gone=True, exit_code=3, acknowledged=True)
     (finding,) = reconcile([task], one(task, acknowledged)).findings
@@ -149,7 +149,7 @@ def test_an_acknowledged_end_is_said_again_to_a_server_that_still_lists_the_task
 
 
 def test_a_task_that_was_stopped_has_failed_for_a_server_that_wants_it_to_run():
-    """As after a restore: it would not take a cancellation that it did not ask for, and the task would run for ever."""
+    """As after a restore: it would not accept an unrequested cancellation, and the task would run indefinitely."""
     task = order("true", started=True)
     stopped = seen("CANCELLED", gone=True, ran=True, exit_code=143, code="stopped", acknowledged=True)
     (finding,) = reconcile([task], one(task, stopped)).findings
@@ -197,4 +197,4 @@ def test_what_is_known_of_a_task_that_runs_is_reported_and_again_when_it_changes
     assert outbox.offer(plan.findings) is None
     ready = outbox.offer(reconcile([task], one(task, seen("RUNNING", **known))).findings)
     assert ready is not None
-    assert [told.ready for told in ready.tasks] == [True]
+    assert [received.ready for received in ready.tasks] == [True]

@@ -1,7 +1,6 @@
 """Requests made from the API's own description: none of them makes the server fail or answer outside of it."""
 
 import asyncio
-import itertools
 from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +11,11 @@ import httpx2
 import pytest
 import schemathesis
 from fastapi import FastAPI
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -21,10 +23,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from mooring import clock
-from mooring.api.app import create_app
-from mooring.api.pressure import Pressure
+from mooring.api.agents import routes
+from mooring.api.agents.hub import AgentHub
+from mooring.api.app import EVERYTHING, create_app
 from mooring.api.services import Services
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
 from tests.api.world import World, prepare
 from tests.store.databases import migrate
 
@@ -46,7 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, 
 
     async def fill() -> tuple[FastAPI, dict[str, str]]:
         services, logs, changes, state = await prepare(database)
-        app = create_app(services)
+        app = create_app(services, (*EVERYTHING, routes.router(database, AgentHub(database, changes))))
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://mooring.test") as client:
             world = World(services, app, client, logs, changes, state)
@@ -80,8 +83,7 @@ class Late:
 
 
 late = Late()
-turns = itertools.count()
-# Put into every second path, since made-up names lead no further than to "not found".
+# Put into about every second path, since made-up names lead no further than to "not found".
 EXISTING = {
     "ref": "train",
     "task_id": "00000000-0000-0000-0000-000000000000",
@@ -93,12 +95,13 @@ EXISTING = {
     "scope": "user",
     "tenant": "bob",
     "template": "small",
+    "upload_id": "00000000-0000-0000-0000-000000000000",
     "access_key": "MK" + "A" * 18,
 }
 # The description depends on no service but the version.
-schema = schemathesis.openapi.from_dict(
-    create_app(cast(Services, SimpleNamespace(version="0", pressure=Pressure()))).openapi()
-)
+services = cast(Services, SimpleNamespace(version="0", trusted_proxies=()))
+joining = routes.router(cast(Database, None), cast(AgentHub, None))
+schema = schemathesis.openapi.from_dict(create_app(services, (*EVERYTHING, joining)).openapi())
 schema.app = late
 # All are made of what a submission takes, which takes longest of all to make up.
 operations = (
@@ -108,18 +111,31 @@ operations = (
 )
 
 
-@operations.parametrize()
-@settings(
+# An operation that Schemathesis cannot read is an error here, while tests are collected.
+OPERATIONS = [cast(Ok[Any], found).ok() for found in operations.get_all_operations()]
+SETTINGS = settings(
     max_examples=6,
     derandomize=True,
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_no_request_of_the_description_makes_the_server_fail(case: Any, served: tuple[FastAPI, dict[str, str]]):
+
+
+# Not parametrized by Schemathesis: it gives all operations one test id, of which pytest-xdist runs a single test, and
+# generates their requests while tests are collected.
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_no_request_of_the_description_makes_the_server_fail(operation: Any, served: tuple[FastAPI, dict[str, str]]):
     late.app, headers = served
-    if next(turns) % 2:
-        case.path_parameters = {name: EXISTING[name] for name in case.path_parameters or {}}
-    if case.path.endswith("/wait"):
-        case.query = {**(case.query or {}), "timeout": 0}
-    case.call_and_validate(headers=headers, checks=CHECKS)
+    requests = st.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode])
+
+    @SETTINGS
+    @given(requests, st.booleans())
+    def check(case: Any, existing: bool) -> None:
+        if existing:
+            case.path_parameters = {name: EXISTING[name] for name in case.path_parameters or {}}
+        if case.path.endswith("/wait"):
+            case.query = {**(case.query or {}), "timeout": 0}
+        case.call_and_validate(headers=headers, checks=CHECKS)
+
+    check()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,34 +15,51 @@ from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from mooring import clock
-from mooring.api.feed import EventFeed
-from mooring.api.hub import AgentHub
-from mooring.api.services import Services
-from mooring.api.signing import SigningKey, SigningKeys
-from mooring.api.tokens import Claims, Tokens
+from mooring.api.agents.hub import AgentHub
+from mooring.api.auth.login_records import LoginRecords
+from mooring.api.auth.signing import SigningKey, SigningKeys
+from mooring.api.auth.tokens import Claims, Tokens
+from mooring.api.services import Readiness, Services
+from mooring.api.streams.event_feed import EventFeed
+from mooring.api.streams.open_connections import OpenConnections
 from mooring.coordination.signals import Signal
-from mooring.intake.auditing import Auditor
-from mooring.intake.bookings import Bookings
-from mooring.intake.deployments import DeploymentAdmin
-from mooring.intake.intake import Intake
-from mooring.intake.nodes import NodeAdmin
-from mooring.intake.pools import PoolAdmin
-from mooring.intake.questions import Questions
-from mooring.intake.quotas import QuotaAdmin
-from mooring.intake.volumes import VolumeAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.policy.pools import PoolPolicy
 from mooring.model.reasons import Reason
-from mooring.model.tenants import Role
-from mooring.store import actions, domains, memberships, pools, projects, tenants, transitions, users
-from mooring.store.changes import Change
-from mooring.store.engine import Connection, Database
+from mooring.model.tenancy.tenants import Role
+from mooring.services.administration.audit import Auditor
+from mooring.services.administration.nodes import NodeAdmin
+from mooring.services.administration.pools import PoolAdmin
+from mooring.services.administration.quotas import QuotaAdmin
+from mooring.services.administration.shares import Shares
+from mooring.services.administration.volumes import VolumeAdmin
+from mooring.services.bookings.bookings import Bookings
+from mooring.services.deployments.deployments import DeploymentAdmin
+from mooring.services.queries.queries import Queries
+from mooring.services.submission.submission import SubmissionService
+from mooring.services.uploads.content import ContentFolder
+from mooring.services.uploads.uploads import UploadLimits, Uploads
+from mooring.store.commit import transitions
+from mooring.store.commit.status_changes import Change
+from mooring.store.core.engine import Connection, Database
+from mooring.store.nodes import pools
 from mooring.store.tables import metadata, nodes
+from mooring.store.tenancy import (
+    admin_actions,
+    domains,
+    memberships,
+    projects,
+    tenants,
+    users,
+)
 from mooring.store.views import workloads as views
 from tests.sealing import some_keys
 
 ADMIN_PASSWORD = "admin123"
 PASSWORD = "correct horse"
+NO_DEFAULT_REQUESTS = PoolPolicy("locality", default_cpu=0, default_memory=0)
+"""The policy of the pools, so that a workload requests what a test says and nothing else."""
 KEYS = SigningKeys([SigningKey(b"k" * 32)])
 
 
@@ -94,9 +112,10 @@ class FakeState:
     last_pass_ms: float | None = 1.5
     passes: int = 3
     found: dict[str, str] = field(default_factory=lambda: {"database": "ok"})
+    degraded: dict[str, str] = field(default_factory=dict)
 
-    async def checks(self) -> dict[str, str]:
-        return self.found
+    async def readiness(self) -> Readiness:
+        return Readiness(self.found, self.degraded)
 
 
 @dataclass
@@ -139,14 +158,14 @@ class World:
             if role is Role.PROJECT_ADMIN:
                 of = await projects.find(connection, domain, project)
                 user = await users.find(connection, username)
-                await memberships.add(connection, of, user, role, actor=actions.SERVER, now=clock.now())
+                await memberships.add(connection, of, user, role, actor=admin_actions.SERVER, now=clock.now())
             return user_id
 
         await self.services.database.write(create)
         return await self.token(username)
 
     async def token(self, username: str) -> dict[str, str]:
-        """What a login would give, without the work of one."""
+        """The header of a login, without the cost of one."""
         async with self.services.database.read() as connection:
             found = await users.credentials(connection, username)
         assert found is not None
@@ -154,7 +173,8 @@ class World:
         return {"Authorization": f"Bearer {signed.text}"}
 
     async def submit(self, headers: dict[str, str], **more: Any) -> str:
-        body = {"containers": [{"image": "nginx", "resources": {"cpu": "500m"}}], **more}
+        """Submit a workload of one container, to the simulated pool unless another one is named."""
+        body = {"containers": [{"image": "nginx", "resources": {"cpu": "500m"}}], "pool": "simulated", **more}
         answer = await self.client.post("/api/workloads", json=body, headers=headers)
         assert answer.status_code == 202, answer.text
         workload_id: str = answer.json()["id"]
@@ -168,7 +188,9 @@ class World:
     async def move(self, workload_id: str, *statuses: TaskStatus, node: str = "n1", index: int = 0) -> None:
         """Bring one task through these statuses as the scheduler and an agent would."""
         async with self.services.database.read() as connection:
-            found = await views.tasks_of(connection, UUID(workload_id))
+            workload = await views.by_id(connection, UUID(workload_id))
+            assert workload is not None
+            found = await views.tasks_of(connection, workload)
             task = [task for task in found if task.task_index == index][-1]
             node_id = (await connection.execute(select(nodes.c.id).where(nodes.c.name == node))).scalar_one()
         for status in statuses:
@@ -189,7 +211,7 @@ class World:
         )
 
     async def counts(self) -> dict[str, int]:
-        """How many rows every table has."""
+        """Number of rows of every table."""
         found: dict[str, int] = {}
         async with self.services.database.read() as connection:
             for table in metadata.sorted_tables:
@@ -202,36 +224,48 @@ def hashed(password: str) -> str:
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(password)
 
 
-async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal, FakeState]:
+async def prepare(
+    database: Database, uploads: Path = Path("/nonexistent")
+) -> tuple[Services, FakeLogs, WatchedSignal, FakeState]:
     """Services over a database after its first start, with a real and a simulated pool."""
     password_hash = hashed(ADMIN_PASSWORD)
     await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=clock.now()))
-    await database.write(lambda c: pools.ensure(c, "default", runtimes=["process"], simulated=False, now=clock.now()))
+    runtimes = ["container", "process"]
     await database.write(
-        lambda c: pools.ensure(c, "simulated", runtimes=["container"], simulated=True, now=clock.now())
+        lambda c: pools.ensure(
+            c, "default", runtimes=runtimes, simulated=False, policy=NO_DEFAULT_REQUESTS, now=clock.now()
+        )
+    )
+    await database.write(
+        lambda c: pools.ensure(
+            c, "simulated", runtimes=["container"], simulated=True, policy=NO_DEFAULT_REQUESTS, now=clock.now()
+        )
     )
     logs, changes, state = FakeLogs(), WatchedSignal(), FakeState()
     services = Services(
         database=database,
-        intake=Intake(database),
+        submissions=SubmissionService(database),
         deployments=DeploymentAdmin(database),
         bookings=Bookings(database),
-        questions=Questions(database),
+        queries=Queries(database),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),
+        shares=Shares(database),
         volumes=VolumeAdmin(database),
+        uploads=Uploads(database, ContentFolder(uploads), UploadLimits(project_bytes=20_000_000)),
         logs=logs,
-        ways_in=AgentHub(database, changes),
-        changes=changes,
+        task_access=AgentHub(database, changes),
         feed=EventFeed(database, changes),
         state=state,
         auditor=Auditor(database),
         tokens=Tokens(KEYS),
+        connections=OpenConnections(database),
+        login_records=LoginRecords(database),
         metrics_text=lambda: b"mooring_passes_total 3\n",
         version="1.2.3",
         public_url="http://mooring.test",
-        sealing=some_keys(),
+        secret_box=some_keys(),
     )
     return services, logs, changes, state
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import select
+import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -56,6 +59,13 @@ class Terminal:
     def interrupt(self) -> None:
         self.type("\x03")
 
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def hang_up(self) -> None:
+        """Close the window."""
+        self._process.send_signal(signal.SIGHUP)
+
     def exit_code(self) -> int:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._read():
@@ -75,8 +85,11 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def run_on_terminal(*arguments: str) -> Iterator[Terminal]:
+def run_on_terminal(*arguments: str, size: tuple[int, int] | None = None) -> Iterator[Terminal]:
+    """Run the command on a new terminal; `size`: rows and columns of its window."""
     master, slave = pty.openpty()
+    if size is not None:
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", _TAKE_TERMINAL, *MOORING, *arguments],
         stdin=slave,

@@ -1,9 +1,10 @@
-"""What a failure says about what to do next."""
+"""Hints of error messages."""
 
 import pytest
 
 from mooring.cli.exits import report
 from mooring.model.errors import MooringError, NotAllowed, NotFound
+from mooring.model.tenancy.access import not_there
 
 
 @pytest.mark.parametrize(
@@ -11,16 +12,16 @@ from mooring.model.errors import MooringError, NotAllowed, NotFound
     [
         (NotAllowed("you may not change users; your role is user"), "mooring whoami"),
         (
-            NotAllowed("the right 'private' is needed for private sessions", code="right-missing"),
+            NotAllowed("private sessions need the right 'private'", code="right-missing"),
             "a policy with that right",
         ),
-        (NotAllowed("priority 90 is above the 50", code="priority-too-high"), "--priority"),
+        (NotAllowed("priority 90 exceeds the maximum of 50", code="priority-too-high"), "--priority"),
         (NotAllowed("pool 'lab' is for others", code="pool-not-allowed"), "mooring free"),
         (NotAllowed("this keypair is good for looking only", code="keypair-scope"), None),
-        (NotFound("there is no workload 'train'"), "mooring ps -a"),
-        (NotFound("there is no policy 'small'"), "mooring policy list"),
-        (NotFound("there is no pool 'lab'"), "mooring pool list"),
-        (NotFound("there is no record of version 3 of pool 'lab'"), None),
+        (not_there("workload 'train'"), "mooring ps -a"),
+        (not_there("policy 'small'"), "mooring policy list"),
+        (not_there("pool 'lab'"), "mooring pool list"),
+        (not_there("record of version 3 of pool 'lab'"), None),
         (NotFound("workload 'train' has no task 7", code="unknown-task"), None),
     ],
 )

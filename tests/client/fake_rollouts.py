@@ -7,7 +7,8 @@ from uuid import UUID
 
 from aiohttp import web
 
-from mooring.wire import api, rollouts
+from mooring.wire.workloads import rollouts
+from mooring.wire.workloads.workloads import WorkloadView
 from tests.client.fake_timeslots import NOW
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class FakeRollouts:
         revision = workload.view.rollout.revision if workload.view.rollout else 1
         new = revision + (what in ("update", "rollback"))
         rolls(workload, phase="paused" if what == "pause" else "rolling", revision=new, updated=0, outdated=3)
-        return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+        return _json(WorkloadView(**workload.view.model_dump()), 202)
 
     async def _revisions(self, request: web.Request) -> web.Response:
         self._server.find(request.match_info["ref"])

@@ -8,7 +8,12 @@ from datetime import UTC, datetime
 from aiohttp import web
 from pydantic import BaseModel
 
-from mooring.wire.secrets import RegistryLoginRequest, RegistryLoginView, SecretRequest, SecretView
+from mooring.wire.workloads.secrets import (
+    RegistryLoginRequest,
+    RegistryLoginView,
+    SecretRequest,
+    SecretView,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,21 +15,81 @@ from uuid import UUID, uuid4
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from mooring.model.accounting import By
-from mooring.wire import accounting, api, channels, sessions
-from mooring.wire.channels import ExecOpening
-from mooring.wire.explanation import Explanation
-from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, ServerList, ServerView
-from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
-from mooring.wire.quarantine import QuarantineList
-from mooring.wire.quotas import QuotaView
-from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
-from mooring.wire.timeline import TimelineView
+from mooring.model.tenancy.accounting import By
+from mooring.wire.agents import channels
+from mooring.wire.agents.channels import ExecOpening
+from mooring.wire.cluster.audit import AuditChange, AuditReport
+from mooring.wire.cluster.events import EventList, EventView
+from mooring.wire.cluster.health import Health, Ready
+from mooring.wire.cluster.nodes import (
+    DrainRequest,
+    JoinToken,
+    JoinTokenRequest,
+    NodeList,
+    NodeRequest,
+    NodeView,
+    SlotView,
+    TaintsChange,
+    TaintView,
+)
+from mooring.wire.cluster.operations import (
+    LeaderView,
+    LoopList,
+    LoopView,
+    PassView,
+    ServerList,
+    ServerView,
+    StartErrors,
+)
+from mooring.wire.cluster.pools import (
+    PauseRequest,
+    PoolChange,
+    PoolList,
+    PoolRequest,
+    PoolView,
+)
+from mooring.wire.cluster.quarantine import QuarantineList
+from mooring.wire.cluster.scaling import (
+    ScalingView,
+    TemplateList,
+    TemplateRequest,
+    TemplateView,
+)
+from mooring.wire.cluster.timeline import TimelineView
+from mooring.wire.problems import ErrorBody
+from mooring.wire.tenancy import accounting
+from mooring.wire.tenancy.quotas import QuotaView
+from mooring.wire.tenancy.shares import OccupancyReport, ShareList
+from mooring.wire.tenancy.users import (
+    LoginRequest,
+    PasswordChange,
+    Token,
+    UserChange,
+    UserCreated,
+    UserRequest,
+    UserView,
+)
 from mooring.wire.versions import CLIENT_HEADER
-from mooring.wire.workloads import SessionRequest
+from mooring.wire.workloads import sessions
+from mooring.wire.workloads.batches import BatchAccepted, BatchItem
+from mooring.wire.workloads.explanation import Explanation
+from mooring.wire.workloads.history import AttemptRow, HistoryList, HistoryRow
+from mooring.wire.workloads.tasks import TaskList, TaskView
+from mooring.wire.workloads.workload_fields import SessionRequest
+from mooring.wire.workloads.workloads import (
+    Comparison,
+    Difference,
+    ScaleRequest,
+    WorkloadAccepted,
+    WorkloadDetail,
+    WorkloadList,
+    WorkloadRequest,
+    WorkloadView,
+)
 from tests.client.fake_rollouts import FakeRollouts
 from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
+from tests.client.fake_uploads import FakeUploads, is_content
 from tests.client.fake_volumes import FakeVolumes
 
 Step = Callable[["FakeWorkload"], None]
@@ -53,20 +113,22 @@ class Seen:
     key: str | None = None
     """The idempotency key."""
     client: str | None = None
-    """What it says that it is."""
+    """The version that it reports."""
 
 
 @dataclass
 class FakeWorkload:
     """A workload; every long poll takes the next of its steps."""
 
-    view: api.WorkloadDetail
+    view: WorkloadDetail
     steps: list[Step] = field(default_factory=list)
     log: bytes = b""
     log_ends: bool = True
     """False: a follower waits until the workload ends."""
+    node_answers: bool = False
+    """True: its tasks end as soon as it is cancelled."""
     breaks: int = 0
-    """How often the stream of its log breaks off in the middle."""
+    """The number of times that the stream of its log breaks off."""
     earlier: dict[str, bytes] = field(default_factory=dict)
     """By the number of an earlier attempt: its log."""
 
@@ -100,7 +162,7 @@ class FakeWorkload:
 
 class Refusal(Exception):
     def __init__(self, status: int, code: str, message: str, details: dict[str, Any] | None = None) -> None:
-        self.status, self.body = status, api.ErrorBody(code=code, message=message, details=details or {})
+        self.status, self.body = status, ErrorBody(code=code, message=message, details=details or {})
 
 
 class FakeServer:
@@ -123,18 +185,22 @@ class FakeServer:
         self.scaling = ScalingView(requests=[], unmet=[], advice=[])
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
-        self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
+        self.report = AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
+        self.shares = ShareList(pool="default", sequencer="fair_queue", shares=[])
+        self.occupancy = OccupancyReport(occupancy=[])
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
         self.rollouts = FakeRollouts(self)
         self.confidential = FakeSecrets()
         self.volumes = FakeVolumes()
+        self.uploads = FakeUploads()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
+        self.start_errors: StartErrors | None = None
         self.explanation = explanation()
-        self.room = accounting.Room(pools=[], quotas=[])
+        self.free_capacity = accounting.FreeCapacity(pools=[], quotas=[])
         self.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=1, outlooks=[])
         self.undrained: set[str] = set()
         """Nodes that somebody resumes as soon as they are drained."""
@@ -144,10 +210,10 @@ class FakeServer:
         """Each once."""
         self.simulated = False
         self.drops = 0
-        """How many of the next POST requests are read and never answered."""
+        """Set the number of the next POST requests that are read and never answered."""
         self.commands: list[ExecOpening] = []
         """That were run in tasks, one after the other; all of them end with the exit code 3."""
-        self.events: list[api.EventView] = []
+        self.events: list[EventView] = []
         self.events_per_connection: int | None = None
         """After so many a stream breaks off in the middle of the next."""
         self._loop = asyncio.new_event_loop()
@@ -179,7 +245,7 @@ class FakeServer:
         for workload in self.workloads.values():
             if ref in (workload.view.name, str(workload.view.id)):
                 return workload
-        raise Refusal(404, "not-found", f"there is no workload {ref!r}")
+        raise Refusal(404, "not-found", f"there is no workload {ref!r}", {"noun": "workload", "name": ref})
 
     # --- running it ---
 
@@ -198,7 +264,7 @@ class FakeServer:
         self._loop.close()
 
     async def _run(self) -> None:
-        app = web.Application(middlewares=[self._middleware])
+        app = web.Application(middlewares=[self._middleware], client_max_size=64 * 1024**2)
         app.add_routes(self._routes())
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
@@ -214,7 +280,7 @@ class FakeServer:
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         header = request.headers.get("Authorization", "")
         token = header.removeprefix("Bearer ") or None
-        body = await request.json() if request.can_read_body else None
+        body = await request.json() if request.can_read_body and not is_content(request) else None
         key = request.headers.get("Idempotency-Key")
         self.seen.append(
             Seen(
@@ -239,7 +305,7 @@ class FakeServer:
         except Refusal as refusal:
             return _json(refusal.body, refusal.status)
         except ValidationError as problem:
-            return _json(api.ErrorBody(code="invalid-input", message=str(problem)), 422)
+            return _json(ErrorBody(code="invalid-input", message=str(problem)), 422)
 
     def _routes(self) -> list[web.RouteDef]:
         return [
@@ -271,10 +337,12 @@ class FakeServer:
             web.get("/api/sessions/{ref}", self._get),
             web.delete("/api/sessions/{ref}", self._remove),
             web.delete("/api/workloads/{ref}", self._remove),
+            web.delete("/api/workloads/{ref}/tasks", self._cancel_tasks),
             web.get("/api/nodes", self._nodes),
             web.post("/api/nodes", self._add_node),
             web.get("/api/nodes/{name}", self._node),
             web.post("/api/nodes/{name}/drain", self._drain),
+            web.patch("/api/nodes/{name}", self._node),
             web.patch("/api/nodes/{name}/taints", self._taints),
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
@@ -296,6 +364,9 @@ class FakeServer:
             web.post("/api/pools/{name}/pause", self._pause_pool),
             web.post("/api/pools/{name}/resume", self._resume_pool),
             web.delete("/api/pools/{name}", self._remove_pool),
+            web.get("/api/shares", self._shares),
+            web.put("/api/shares/{scope}/{tenant}", self._set_weight),
+            web.get("/api/occupancy", self._occupancy),
             web.get("/api/quotas", self._quotas),
             web.get("/api/quotas/{scope}/{tenant}", self._quotas),
             web.put("/api/quotas/{scope}/{tenant}", self._quotas),
@@ -315,39 +386,40 @@ class FakeServer:
             *self.rollouts.routes(),
             *self.confidential.routes(),
             *self.volumes.routes(),
+            *self.uploads.routes(),
         ]
 
     # --- routes ---
 
     async def _login(self, request: web.Request) -> web.Response:
-        asked = api.LoginRequest.model_validate(request[BODY])
+        asked = LoginRequest.model_validate(request[BODY])
         if self.passwords.get(asked.username) != asked.password:
             raise Refusal(401, "wrong-credentials", "the username or the password is wrong")
-        return _json(api.Token(access_token=self.token(asked.username), expires_in=self.expires_in))
+        return _json(Token(access_token=self.token(asked.username), expires_in=self.expires_in))
 
     async def _renew(self, request: web.Request) -> web.Response:
-        return _json(api.Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
+        return _json(Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
 
     async def _password(self, request: web.Request) -> web.Response:
-        asked = api.PasswordChange.model_validate(request[BODY])
+        asked = PasswordChange.model_validate(request[BODY])
         if self.passwords[request[USER]] != asked.old_password:
             raise Refusal(403, "not-allowed", "the old password is wrong")
         self.passwords[request[USER]] = asked.new_password
         self.tokens = {}
-        return _json(api.Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
+        return _json(Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
 
     async def _me(self, request: web.Request) -> web.Response:
         return _json(self.users[request[USER]])
 
     async def _create_user(self, request: web.Request) -> web.Response:
-        asked = api.UserRequest.model_validate(request[BODY])
+        asked = UserRequest.model_validate(request[BODY])
         if asked.username in self.users:
             raise Refusal(409, "conflict", f"there is a user {asked.username!r} already")
         made = user_view(asked.username, role=asked.role, project=asked.project or "default", os_user=asked.os_user)
         self.users[asked.username] = made
         self.passwords[asked.username] = asked.password or "made-up-password"
         shown = None if asked.password else "made-up-password"
-        return _json(api.UserCreated(**made.model_dump(), password=shown), 201)
+        return _json(UserCreated(**made.model_dump(), password=shown), 201)
 
     async def _users(self, request: web.Request) -> web.Response:
         return web.json_response([user.model_dump(mode="json") for user in self.users.values()])
@@ -355,15 +427,15 @@ class FakeServer:
     async def _change_user(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in self.users:
-            raise Refusal(404, "not-found", f"there is no user {name!r}")
-        change = api.UserChange.model_validate(request[BODY]).model_dump(exclude_unset=True)
+            raise Refusal(404, "not-found", f"there is no user {name!r}", {"noun": "user"})
+        change = UserChange.model_validate(request[BODY]).model_dump(exclude_unset=True)
         if "password" in change:
             self.passwords[name] = change.pop("password")
         self.users[name] = self.users[name].model_copy(update=change)
         return _json(self.users[name])
 
     async def _submit(self, request: web.Request) -> web.Response:
-        asked = api.WorkloadRequest.model_validate(request[BODY])
+        asked = WorkloadRequest.model_validate(request[BODY])
         if any(w.view.name == asked.name for w in self.workloads.values()):
             raise Refusal(409, "name-taken", f"there is a workload {asked.name!r} already")
         view = workload_view(
@@ -377,28 +449,28 @@ class FakeServer:
         workload = FakeWorkload(view, steps=list(self.plan))
         self.prepare(workload)
         self.workloads[view.id] = workload
-        accepted = api.WorkloadAccepted(
+        accepted = WorkloadAccepted(
             id=view.id, name=view.name, status="PENDING", pool="default", simulated=view.simulated, message="accepted"
         )
         return _json(accepted, 202)
 
     async def _batch(self, request: web.Request) -> web.Response:
         names = [one.get("name") for one in request[BODY]["workloads"]]
-        taken = api.ErrorBody(code="name-taken", message="there is one already")
+        taken = ErrorBody(code="name-taken", message="there is one already")
         items = [
-            api.BatchItem(name=name, error=taken)
+            BatchItem(name=name, error=taken)
             if name == "taken"
-            else api.BatchItem(id=uuid4(), name=name, pool="default", simulated=False)
+            else BatchItem(id=uuid4(), name=name, pool="default", simulated=False)
             for name in names
         ]
         refused = names.count("taken")
-        return _json(api.BatchAccepted(accepted=len(names) - refused, refused=refused, workloads=items), 202)
+        return _json(BatchAccepted(accepted=len(names) - refused, refused=refused, workloads=items), 202)
 
     async def _events(self, request: web.Request) -> web.Response:
         left = self._events_after(request.query.get("since"))
         page = left[: int(request.query.get("limit", 100))]
         last = page[-1].cursor if page else "0-0"
-        return _json(api.EventList(events=page, next=last, more=len(left) > len(page)))
+        return _json(EventList(events=page, next=last, more=len(left) > len(page)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         if self.events and request.query.get("since") == "0-0":
@@ -417,19 +489,19 @@ class FakeServer:
         await response.write_eof()
         return response
 
-    def _events_after(self, since: str | None) -> list[api.EventView]:
+    def _events_after(self, since: str | None) -> list[EventView]:
         known = [event.cursor for event in self.events]
         return self.events[known.index(since) + 1 if since in known else 0 :]
 
     async def _dry_run(self, request: web.Request) -> web.Response:
-        asked = api.WorkloadRequest.model_validate(request[BODY])
+        asked = WorkloadRequest.model_validate(request[BODY])
         return _json(self.explanation.model_copy(update={"id": None, "status": None, "name": asked.name or "made-up"}))
 
     async def _compare(self, request: web.Request) -> web.Response:
-        view, asked = self.find(request.match_info["ref"]).view, api.WorkloadRequest.model_validate(request[BODY])
-        differs = api.Difference(field="replicas", present=str(view.replicas), wanted=str(asked.replicas))
+        view, asked = self.find(request.match_info["ref"]).view, WorkloadRequest.model_validate(request[BODY])
+        differs = Difference(field="replicas", present=str(view.replicas), wanted=str(asked.replicas))
         return _json(
-            api.Comparison(
+            Comparison(
                 id=view.id,
                 kind=view.kind,
                 status=view.status,
@@ -449,11 +521,11 @@ class FakeServer:
             views = [view for view in views if view.status == status]
         if request.query.get("everyone") != "true":
             views = [view for view in views if view.user == request[USER]]
-        if request.query.get("all") != "true":
+        if request.query.get("all") != "true" or request.query.get("active") == "true":
             views = [view for view in views if view.status not in ENDS]
         limit, offset = int(request.query.get("limit", 50)), int(request.query.get("offset", 0))
-        page = [api.WorkloadView(**view.model_dump()) for view in views[offset : offset + limit]]
-        return _json(api.WorkloadList(workloads=page, total=len(views), limit=limit, offset=offset))
+        page = [WorkloadView(**view.model_dump()) for view in views[offset : offset + limit]]
+        return _json(WorkloadList(workloads=page, total=len(views), limit=limit, offset=offset))
 
     async def _get(self, request: web.Request) -> web.Response:
         return _json(self.find(request.match_info["ref"]).view)
@@ -461,20 +533,20 @@ class FakeServer:
     async def _history(self, request: web.Request) -> web.Response:
         view = self.find(request.match_info["ref"]).view
         rows = [
-            api.HistoryRow(
+            HistoryRow(
                 at=NOW, noun="workload", object_id=view.id, old_status="", new_status="PENDING", actor="admin",
                 reason="submitted", term=None,
             ),
-            api.HistoryRow(
+            HistoryRow(
                 at=NOW, noun="task", object_id=view.tasks[0].id, task_index=0, attempt=2, old_status="PENDING",
                 new_status="RUNNING", actor="scheduler", reason=None, term=7,
             ),
         ]  # fmt: skip
-        tried = api.AttemptRow(
+        tried = AttemptRow(
             phase="start", result="retry", code="image-missing", message="no such image", task_index=0, number=3,
             first_at=NOW, last_at=NOW,
         )  # fmt: skip
-        return _json(api.HistoryList(history=rows, attempts=[tried]))
+        return _json(HistoryList(history=rows, attempts=[tried]))
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         workload = self.find(request.match_info["ref"])
@@ -509,14 +581,14 @@ class FakeServer:
 
     async def _scale(self, request: web.Request) -> web.Response:
         workload = self.find(request.match_info["ref"])
-        asked = api.ScaleRequest.model_validate(request[BODY])
+        asked = ScaleRequest.model_validate(request[BODY])
         workload.view = workload.view.model_copy(update={"replicas": asked.replicas})
-        return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+        return _json(WorkloadView(**workload.view.model_dump()), 202)
 
     async def _tasks(self, request: web.Request) -> web.Response:
         tasks = self.find(request.match_info["ref"]).view.tasks
         limit, offset = int(request.query["limit"]), int(request.query["offset"])
-        page = api.TaskList(tasks=tasks[offset : offset + limit], total=len(tasks), limit=limit, offset=offset)
+        page = TaskList(tasks=tasks[offset : offset + limit], total=len(tasks), limit=limit, offset=offset)
         return _json(page)
 
     async def _extend(self, request: web.Request) -> web.Response:
@@ -530,7 +602,7 @@ class FakeServer:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.commands.append(ExecOpening.model_validate_json(await socket.receive_str()))
-        await socket.send_bytes(channels.encode(channels.Ending(exit_code=3)))
+        await socket.send_bytes(channels.encode(channels.ChannelResult(exit_code=3)))
         await socket.close()
         return socket
 
@@ -538,7 +610,7 @@ class FakeServer:
         asked = SessionRequest.model_validate(request[BODY])
         view = workload_view(asked.name or "made-up", type=asked.type, replicas=asked.cluster_size)
         self.workloads[view.id] = FakeWorkload(view)
-        accepted = api.WorkloadAccepted(
+        accepted = WorkloadAccepted(
             id=view.id, name=view.name, status="PENDING", pool="default", simulated=False, message="accepted"
         )
         return _json(accepted, 202)
@@ -546,26 +618,33 @@ class FakeServer:
     async def _remove(self, request: web.Request) -> web.Response:
         workload = self.find(request.match_info["ref"])
         keep = request.query.get("keep") == "true"
-        # Without force it waits for its node, which never answers here.
-        forced = request.query.get("force") == "true" or not keep
-        workload.become("CANCELLED" if forced else "TERMINATING", removed=not keep)
-        return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+        # Without force it waits for its node.
+        ended = request.query.get("force") == "true" or not keep or workload.node_answers
+        workload.become("CANCELLED" if ended else "TERMINATING", removed=not keep)
+        return _json(WorkloadView(**workload.view.model_dump()), 202)
+
+    async def _cancel_tasks(self, request: web.Request) -> web.Response:
+        """Cancel pending tasks of an array, each index given by itself."""
+        workload = self.find(request.match_info["ref"])
+        cancelled = len(request.query["index"].split(","))
+        workload.become("RUNNING", counts={"RUNNING": 1, "CANCELLED": cancelled})
+        return _json(WorkloadView(**workload.view.model_dump()), 202)
 
     async def _quarantine(self, request: web.Request) -> web.Response:
         return _json(self.quarantine)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        return _json(api.NodeList(nodes=list(self.nodes.values())))
+        return _json(NodeList(nodes=list(self.nodes.values())))
 
     async def _add_node(self, request: web.Request) -> web.Response:
-        asked = api.NodeRequest.model_validate(request[BODY])
+        asked = NodeRequest.model_validate(request[BODY])
         self.nodes[asked.name] = node_view(asked.name, simulated=True, region=asked.region)
         return _json(self.nodes[asked.name], 201)
 
-    def _find_node(self, request: web.Request) -> api.NodeView:
+    def _find_node(self, request: web.Request) -> NodeView:
         name = request.match_info["name"]
         if name not in self.nodes:
-            raise Refusal(404, "not-found", f"there is no node {name!r}")
+            raise Refusal(404, "not-found", f"there is no node {name!r}", {"noun": "node"})
         return self.nodes[name]
 
     async def _node(self, request: web.Request) -> web.Response:
@@ -579,7 +658,7 @@ class FakeServer:
 
     async def _drain(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        asked = api.DrainRequest.model_validate(request[BODY])
+        asked = DrainRequest.model_validate(request[BODY])
         until = None if asked.timeout_seconds is None else NOW + timedelta(seconds=asked.timeout_seconds)
         drain = {
             "status": "DRAINING",
@@ -592,10 +671,10 @@ class FakeServer:
 
     async def _taints(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        asked = api.TaintsChange.model_validate(request[BODY])
+        asked = TaintsChange.model_validate(request[BODY])
         gone = {each.key for each in asked.remove}
         taints = [taint for taint in node.taints if taint.key not in gone]
-        taints += [api.TaintView(**taint.model_dump(), since=NOW) for taint in asked.add]
+        taints += [TaintView(**taint.model_dump(), since=NOW) for taint in asked.add]
         self.nodes[node.name] = node.model_copy(update={"taints": taints})
         return _json(self.nodes[node.name])
 
@@ -617,7 +696,7 @@ class FakeServer:
     async def _pool(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in self.pools:
-            raise Refusal(404, "not-found", f"there is no pool {name!r}")
+            raise Refusal(404, "not-found", f"there is no pool {name!r}", {"noun": "pool"})
         return _json(self.pools[name])
 
     async def _create_pool(self, request: web.Request) -> web.Response:
@@ -687,25 +766,34 @@ class FakeServer:
         return _json(accounting.WorkloadRecordList(workloads=[workload_record("job")]))
 
     async def _free(self, request: web.Request) -> web.Response:
-        return _json(self.room)
+        return _json(self.free_capacity)
 
     async def _timeline(self, request: web.Request) -> web.Response:
         return _json(self.timeline)
 
     async def _join_token(self, request: web.Request) -> web.Response:
-        asked = api.JoinTokenRequest.model_validate(request[BODY])
-        return _json(api.JoinToken(token="join-1", name=asked.name, pool=asked.pool, expires_at=NOW), 201)
+        asked = JoinTokenRequest.model_validate(request[BODY])
+        return _json(JoinToken(token="join-1", name=asked.name, pool=asked.pool, expires_at=NOW), 201)
 
     async def _health(self, request: web.Request) -> web.Response:
-        health = api.Health(status="ok", role="all", version="9.9", last_pass_at=None, last_pass_ms=None, passes=0)
+        health = Health(status="ok", role="all", version="9.9", last_pass_at=None, last_pass_ms=None, passes=0)
         return _json(health)
 
     async def _ready(self, request: web.Request) -> web.Response:
         checks = {"database": "ok" if self.ready else "does not answer"}
-        return _json(api.Ready(ready=self.ready, checks=checks), 200 if self.ready else 503)
+        return _json(Ready(ready=self.ready, checks=checks), 200 if self.ready else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text="mooring_passes_total 3\n")
+
+    async def _shares(self, request: web.Request) -> web.Response:
+        return _json(self.shares)
+
+    async def _set_weight(self, request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    async def _occupancy(self, request: web.Request) -> web.Response:
+        return _json(self.occupancy)
 
     async def _quotas(self, request: web.Request) -> web.Response:
         return _json(self.quotas)
@@ -715,8 +803,14 @@ class FakeServer:
 
     async def _repair(self, request: web.Request) -> web.Response:
         before = self.report
-        self.report = api.AuditReport(clean=True, checked=before.checked, findings=[])
-        return _json(before.model_copy(update={"repaired": len(before.findings)}))
+        changes = [
+            AuditChange(table="node_resources", row=finding.subject, column="used", before="3", after="2", why="sum")
+            for finding in before.findings
+        ]
+        if request.query.get("dry_run") == "true":
+            return _json(before.model_copy(update={"changes": changes}))
+        self.report = AuditReport(clean=True, checked=before.checked, findings=[])
+        return _json(self.report.model_copy(update={"repaired": len(changes), "changes": changes}))
 
     async def _leader(self, request: web.Request) -> web.Response:
         leader, *others = self.servers
@@ -737,7 +831,7 @@ class FakeServer:
         return _json(ServerList(servers=self.servers))
 
     async def _loops(self, request: web.Request) -> web.Response:
-        return _json(LoopList(loops=self.loops))
+        return _json(LoopList(loops=self.loops, start_errors=self.start_errors))
 
     async def _resign(self, request: web.Request) -> web.Response:
         if len(self.servers) == 1:
@@ -767,7 +861,7 @@ def waits(code: str, message: str, **more: Any) -> Step:
     return lambda workload: workload.become("PENDING", reason=reason)
 
 
-def workload_view(name: str, **fields: Any) -> api.WorkloadDetail:
+def workload_view(name: str, **fields: Any) -> WorkloadDetail:
     replicas = fields.get("replicas", 1)
     values: dict[str, Any] = {
         "id": uuid4(),
@@ -796,7 +890,7 @@ def workload_view(name: str, **fields: Any) -> api.WorkloadDetail:
         "tasks": [task_view(index) for index in range(replicas)],
         **fields,
     }
-    return api.WorkloadDetail(**values)
+    return WorkloadDetail(**values)
 
 
 def task_use(index: int, **fields: Any) -> accounting.TaskUse:
@@ -863,7 +957,7 @@ def removed(by: str, words: str) -> dict[str, Any]:
     return {"by": by, "nodes": 1, "code": by, "words": words, "cure": "release", "details": {}}
 
 
-def task_view(index: int, **fields: Any) -> api.TaskView:
+def task_view(index: int, **fields: Any) -> TaskView:
     values: dict[str, Any] = {
         "id": uuid4(),
         "index": index,
@@ -880,7 +974,7 @@ def task_view(index: int, **fields: Any) -> api.TaskView:
         "ended_at": None,
         **fields,
     }
-    return api.TaskView(**values)
+    return TaskView(**values)
 
 
 def pool_view(name: str, **other: Any) -> PoolView:
@@ -900,8 +994,8 @@ def server_view(name: str, standing: Literal["leader", "standby", "api", "silent
     )
 
 
-def node_view(name: str, **fields: Any) -> api.NodeView:
-    slot = api.SlotView(capacity="8", allocatable="8", held="0", reserved="0", used="2", free="6")
+def node_view(name: str, **fields: Any) -> NodeView:
+    slot = SlotView(capacity="8", allocatable="8", held="0", reserved="0", used="2", free="6")
     values: dict[str, Any] = {
         "id": uuid4(),
         "name": name,
@@ -923,10 +1017,10 @@ def node_view(name: str, **fields: Any) -> api.NodeView:
         "owner": None,
         **fields,
     }
-    return api.NodeView(**values)
+    return NodeView(**values)
 
 
-def user_view(name: str, **fields: Any) -> api.UserView:
+def user_view(name: str, **fields: Any) -> UserView:
     values: dict[str, Any] = {
         "id": uuid4(),
         "username": name,
@@ -938,7 +1032,7 @@ def user_view(name: str, **fields: Any) -> api.UserView:
         "created_at": NOW,
         **fields,
     }
-    return api.UserView(**values)
+    return UserView(**values)
 
 
 async def _until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
@@ -953,9 +1047,9 @@ def _json(body: BaseModel, status: int = 200) -> web.Response:
     return web.Response(text=body.model_dump_json(), status=status, content_type="application/json")
 
 
-def event_view(number: int, **more: Any) -> api.EventView:
+def event_view(number: int, **more: Any) -> EventView:
     fields: dict[str, Any] = {
         "cursor": f"7-{number}", "revision": number, "noun": "workload", "id": UUID(int=number), "version": 1,
         "kind": "PENDING", "at": NOW, "workload": f"w{number}",
     }  # fmt: skip
-    return api.EventView(**{**fields, **more})
+    return EventView(**{**fields, **more})

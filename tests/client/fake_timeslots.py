@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 from aiohttp import web
 
-from mooring.model.durations import parse_duration
-from mooring.wire.timeslots import (
+from mooring.model.calendar.durations import parse_duration
+from mooring.wire.workloads.timeslots import (
     LabAccepted,
     LabList,
     LabRequest,
@@ -52,7 +52,7 @@ class FakeTimeslots:
         self.slots: dict[UUID, TimeslotView] = {}
         self.labs: list[LabView] = []
         self.answers: list[dict[str, Any]] = []
-        """What becomes of the next timeslots that somebody waits for."""
+        """Set the outcome of the next timeslots that a client waits for."""
 
     def add(self, slot: TimeslotView) -> TimeslotView:
         self.slots[slot.id] = slot

@@ -7,7 +7,7 @@ from uuid import uuid4
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from mooring.wire.volumes import NewVolumeRequest, VolumeView
+from mooring.wire.workloads.volumes import NewVolumeRequest, VolumeView
 from tests.client.fake_timeslots import NOW
 
 _LIST = TypeAdapter(list[VolumeView])

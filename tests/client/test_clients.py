@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from mooring import __version__
-from mooring.client import AsyncClient, Client, bookings, scaling, tenancy
-from mooring.client import operations as ops
+from mooring.client import AsyncClient, Client
 from mooring.client.answers import read_answer, read_error
-from mooring.client.patience import Patience
+from mooring.client.operations import bookings, scaling, tenancy
+from mooring.client.operations import core as ops
+from mooring.client.retry_budget import RetryBudget
 from mooring.model.errors import (
     Conflict,
     InvalidInput,
@@ -28,12 +29,15 @@ from mooring.model.errors import (
     TooManyAttempts,
     Unavailable,
 )
-from mooring.wire import api, versions
-from mooring.wire.containers import ContainerRequest
-from mooring.wire.workloads import SessionRequest
+from mooring.wire import versions
+from mooring.wire.cluster.nodes import JoinTokenRequest, NodeRequest, TaintsChange
+from mooring.wire.tenancy.users import UserChange, UserRequest
+from mooring.wire.workloads.containers import ContainerRequest
+from mooring.wire.workloads.workload_fields import SessionRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded
 
-PROCESS = api.WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])
+PROCESS = WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])
 
 
 @pytest.fixture
@@ -110,7 +114,7 @@ async def test_a_session_is_created_extended_and_cancelled(server: FakeServer, b
     assert (await both.call("cancel_session", "train")).removed
 
 
-async def test_questions_are_asked_without_submitting(server: FakeServer, both: Both) -> None:
+async def test_dry_runs_submit_nothing(server: FakeServer, both: Both) -> None:
     assert (await both.call("dry_run", PROCESS)).name == "hello"
     assert server.workloads == {}
     server.add("web")
@@ -126,7 +130,7 @@ async def test_a_request_holds_only_what_was_set(server: FakeServer, both: Both)
         "name": "hello",
         "containers": [{"command": ["echo", "hello"]}],
     }
-    await both.call("change_user", "admin", api.UserChange(os_user=""))
+    await both.call("change_user", "admin", UserChange(os_user=""))
     assert server.last("PATCH", "/api/users/admin").body == {"os_user": ""}
 
 
@@ -140,11 +144,11 @@ async def test_filters_are_sent_only_when_given(server: FakeServer, both: Both) 
 
 
 async def test_nodes_users_pools_and_tokens_are_reached(server: FakeServer, both: Both) -> None:
-    node = api.NodeRequest(name="toy-1", simulated=True, resources={"cpu": "4"})
+    node = NodeRequest(name="toy-1", simulated=True, resources={"cpu": "4"})
     assert (await both.call("add_node", node)).simulated
     assert (await both.call("drain_node", "toy-1")).status == "DRAINING"
     assert (await both.call("resume_node", "toy-1")).schedulable
-    tainted = api.TaintsChange.model_validate({"add": [{"key": "spot", "effect": "NoExecute"}]})
+    tainted = TaintsChange.model_validate({"add": [{"key": "spot", "effect": "NoExecute"}]})
     assert [taint.key for taint in (await both.call("change_taints", "toy-1", tainted)).taints] == ["spot"]
     assert (await both.call("node", "toy-1")).name == "toy-1"
     assert await both.call("remove_node", "toy-1", force=True) is None
@@ -154,9 +158,9 @@ async def test_nodes_users_pools_and_tokens_are_reached(server: FakeServer, both
     assert (await both.call("pool", "toy")).paused
     await both.call("resume_pool", "toy")
     assert not (await both.call("pool", "toy")).paused
-    token = await both.call("create_join_token", api.JoinTokenRequest(name="edge"))
+    token = await both.call("create_join_token", JoinTokenRequest(name="edge"))
     assert (token.name, token.pool) == ("edge", "default")
-    created = await both.call("create_user", api.UserRequest(username="ann"))
+    created = await both.call("create_user", UserRequest(username="ann"))
     assert created.password == "made-up-password"
     assert [user.username for user in await both.call("users")] == ["admin", "ann"]
     assert (await both.call("me")).role == "admin"
@@ -234,17 +238,17 @@ async def test_a_client_that_is_put_off_comes_back_as_late_as_it_was_asked_to(se
 @pytest.mark.parametrize(
     ("code", "seconds"), [("overloaded", 3600), ("too-many-attempts", 0), ("too-many-streams", 0), ("overloaded", None)]
 )
-def test_what_no_short_wait_cures_is_told_at_once(code: str, seconds: int | None) -> None:
+def test_errors_that_waiting_does_not_cure_are_raised_at_once(code: str, seconds: int | None) -> None:
     refused = TooManyAttempts("later", code=code, details={} if seconds is None else {"retry_after_seconds": seconds})
     with pytest.raises(TooManyAttempts):
-        Patience(30.0).pause_seconds(refused)
+        RetryBudget(30.0).pause_seconds(refused)
 
 
-def test_a_client_loses_its_patience_when_it_is_put_off_again_and_again() -> None:
-    patience, refused = Patience(5.0), TooManyAttempts("later", code="overloaded", details={"retry_after_seconds": 2})
-    assert [2 <= patience.pause_seconds(refused) <= 2.5 for _ in range(2)] == [True, True]
+def test_a_client_loses_its_budget_when_it_is_put_off_again_and_again() -> None:
+    budget, refused = RetryBudget(5.0), TooManyAttempts("later", code="overloaded", details={"retry_after_seconds": 2})
+    assert [2 <= budget.pause_seconds(refused) <= 2.5 for _ in range(2)] == [True, True]
     with pytest.raises(TooManyAttempts):
-        patience.pause_seconds(refused)
+        budget.pause_seconds(refused)
 
 
 async def test_a_name_cannot_lead_to_another_path(server: FakeServer, both: Both) -> None:
@@ -268,7 +272,7 @@ async def test_an_answer_from_something_else_is_quoted(server: FakeServer, kind:
         await wrong_place.call("nodes")
 
 
-async def test_where_nothing_listens_the_error_names_the_address_and_what_to_do(kind: str) -> None:
+async def test_a_refused_connection_names_the_address_and_the_remedy(kind: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Logins: where they are kept, who may read them, and how they stay fresh."""
+"""Logins: the file that stores them, its permissions, and their renewal."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def test_a_login_is_remembered_only_on_request(server: FakeServer, store: Creden
         assert client.me().username == "admin"
 
 
-async def test_a_token_past_half_of_its_life_is_renewed_and_kept(server: FakeServer, store: CredentialStore) -> None:
+async def test_a_token_past_half_of_its_lifetime_is_renewed_and_stored(
+    server: FakeServer, store: CredentialStore
+) -> None:
     store.save(server.url, login(server.token(), age=100, life=3600))
     with Client(server.url) as client:
         client.me()
@@ -137,10 +139,10 @@ async def test_a_refused_token_is_replaced_with_the_password_of_the_data_folder(
     else:
         async with AsyncClient(server.url) as other:
             assert (await other.me()).username == "admin"
-    kept = store.get(server.url)
-    assert kept is not None
-    assert kept.token in server.tokens
-    assert kept.data_folder == str(tmp_path / "data")
+    stored = store.get(server.url)
+    assert stored is not None
+    assert stored.token in server.tokens
+    assert stored.data_folder == str(tmp_path / "data")
 
 
 def test_a_login_that_was_typed_does_not_use_the_data_folder(
@@ -231,7 +233,7 @@ def test_an_address_is_written_one_way(written: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "ftp://host", "http://", "http://host:port", "http://a@host", "http://host?x"])
-def test_what_is_no_address_is_refused(written: str) -> None:
+def test_an_invalid_address_is_refused(written: str) -> None:
     with pytest.raises(InvalidInput, match="not the address of a server"):
         canonical_address(written)
 

@@ -9,11 +9,11 @@ import pytest
 
 from mooring.client import AsyncClient, Client, event_stream
 from mooring.model.errors import EventsPurged, MooringError, TooManyAttempts, Unavailable
-from mooring.wire import api
-from mooring.wire.containers import ContainerRequest
+from mooring.wire.workloads.containers import ContainerRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.client.fake_server import FakeServer, Refusal, event_view
 
-REQUEST = api.WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])
+REQUEST = WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ async def test_a_stream_that_breaks_goes_on_with_what_was_missed(server: FakeSer
     assert all((one.query["expand"], one.query["workload"]) == ("true", "w") for one in asked)
 
 
-async def test_what_is_forgotten_is_an_error_that_says_so(server: FakeServer, kind: str) -> None:
+async def test_purged_events_raise_an_error(server: FakeServer, kind: str) -> None:
     server.events = [event_view(1)]
     with pytest.raises(EventsPurged, match="forgotten"):
         await events(kind, server, 1, "0-0")
@@ -69,7 +69,7 @@ async def test_a_server_that_never_answered_is_not_asked_for_ever(server: FakeSe
         await events(kind, server, 1)
 
 
-def test_what_another_connection_cures_is_waited_out() -> None:
+def test_errors_that_a_new_connection_cures_are_waited_out() -> None:
     reader = event_stream.EventReader("http://there", "7-1")
     message = f"id: 7-2\ndata: {event_view(2).model_dump_json()}\n\n".encode()
     assert [*reader.read(message[:30])] == []
@@ -102,7 +102,7 @@ async def test_a_submission_whose_answer_was_lost_is_sent_again_with_its_key(ser
     assert [one.key for one in server.requests("POST", "/api/workloads")] == ["mine", "mine"]
 
 
-async def test_what_has_no_key_is_not_sent_twice(server: FakeServer, kind: str) -> None:
+async def test_a_request_without_a_key_is_not_sent_twice(server: FakeServer, kind: str) -> None:
     server.add("web")
     server.drops = 1
     with pytest.raises(Unavailable):

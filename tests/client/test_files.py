@@ -1,4 +1,4 @@
-"""Files of workloads: what is read from them, and how what is wrong is told: with file, document and line."""
+"""Workload files: parsing, and errors with file, document and line."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_folder_is_its_files_by_their_names_without_the_schema(tmp_path: Path)
 def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(WEB.encode())))
     [document] = read_documents("-")
-    assert document.place == "standard input, document 1, line 1"
+    assert document.location == "standard input, document 1, line 1"
 
 
-def test_what_is_written_is_what_is_meant(file: Path):
+def test_manifest_scalars_are_read_literally(file: Path):
     file.write_text(
         """
 kind: lab
@@ -97,6 +97,13 @@ containers:
         pytest.param(
             WEB + "labels: !!python/object/apply:os.system [reboot]\n", 5, "labels: write names and", id="a program"
         ),
+        pytest.param(
+            WEB + "    resources:\n      cpu: 2\n      memory: 2048\n",
+            7,
+            "containers.0.resources.memory: memory: 2048 has no unit; write 2Gi, 2048Mi or 2048B",
+            id="memory without a unit",
+        ),
+        pytest.param(WEB + "    shared_memory: 64\n", 5, "64 has no unit", id="shared memory without a unit"),
         pytest.param(WEB + "region: !!binary aGk=\n", 5, "tag:yaml.org,2002:binary has no meaning", id="a tag"),
         pytest.param(WEB + "labels: &a [*a]\n", 5, "more than a file may hold", id="itself in itself"),
         pytest.param(
@@ -108,7 +115,7 @@ containers:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place(file: Path, text: str, line: int, words: str):
+def test_errors_in_manifests_have_their_line(file: Path, text: str, line: int, words: str):
     file.write_text(f"{WEB.replace('web', 'first')}---\n{text}")
     with pytest.raises(InvalidInput) as refused:
         read_documents(str(file))
@@ -129,12 +136,12 @@ def test_what_is_wrong_is_told_with_its_place(file: Path, text: str, line: int, 
         pytest.param(f"{WEB}---\n{WEB}".encode(), "'web' is there twice, first in", id="one name twice"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_refused(file: Path, content: bytes, words: str):
+def test_an_invalid_file_is_rejected(file: Path, content: bytes, words: str):
     file.write_bytes(content)
     with pytest.raises(InvalidInput, match=words):
         read_documents(str(file))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path):
+def test_a_missing_file_is_reported(tmp_path: Path):
     with pytest.raises(InvalidInput, match="No such file"):
         read_documents(str(tmp_path / "nothing.yaml"))

@@ -13,46 +13,50 @@ from uuid import UUID
 
 import numpy as np
 
-from mooring.model.constraints import check_spread, check_task_terms
 from mooring.model.decisions import Outcome
-from mooring.model.devices import WHOLE
 from mooring.model.errors import InvalidInput
-from mooring.model.preemption import Preemption, Victim
-from mooring.model.quantity import canonical, parse_quantity
-from mooring.model.resources import limits_of, quality_of, requests_of, scoring_requests_of
-from mooring.model.workloads import LONG_AGO, Workload
+from mooring.model.policy.preemption import Preemption, Victim
+from mooring.model.resources.devices import WHOLE
+from mooring.model.resources.quantity import canonical, parse_quantity
+from mooring.model.resources.task_resources import (
+    limits_of,
+    quality_of,
+    requests_of,
+    scoring_requests_of,
+)
+from mooring.model.workloads.constraints import check_spread, check_task_terms
+from mooring.model.workloads.workload import LONG_AGO, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.devices import tightest
-from mooring.scheduling.filters.host_ports import HostPortsFilter
-from mooring.scheduling.filters.node_affinity import NodeAffinityFilter
-from mooring.scheduling.filters.node_name import NodeNameFilter
-from mooring.scheduling.filters.node_selector import NodeSelectorFilter
-from mooring.scheduling.filters.ready import ReadyFilter
-from mooring.scheduling.filters.resources import ResourcesFilter
-from mooring.scheduling.filters.taints import TaintsFilter
-from mooring.scheduling.filters.task_affinity import TaskAffinityFilter
-from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
-from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
-from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
-from mooring.scheduling.hints import worth_trying
-from mooring.scheduling.node_terms import candidate_names, untolerated
-from mooring.scheduling.ordering.bands import ordered
-from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import (
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.device_sharing import tightest
+from mooring.scheduling.cluster.node_matching import candidate_names, untolerated
+from mooring.scheduling.cluster.shapes import Shape, shape_of
+from mooring.scheduling.plugins.filters.host_ports import HostPortsFilter
+from mooring.scheduling.plugins.filters.node_affinity import NodeAffinityFilter
+from mooring.scheduling.plugins.filters.node_name import NodeNameFilter
+from mooring.scheduling.plugins.filters.node_selector import NodeSelectorFilter
+from mooring.scheduling.plugins.filters.ready import ReadyFilter
+from mooring.scheduling.plugins.filters.resources import ResourcesFilter
+from mooring.scheduling.plugins.filters.taints import TaintsFilter
+from mooring.scheduling.plugins.filters.task_affinity import TaskAffinityFilter
+from mooring.scheduling.plugins.filters.task_anti_affinity import TaskAntiAffinityFilter
+from mooring.scheduling.plugins.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.plugins.filters.topology_spread import TopologySpreadFilter
+from mooring.scheduling.plugins.ordering.bands import ordered
+from mooring.scheduling.plugins.ordering.fifo import FifoSequencer
+from mooring.scheduling.plugins.protocols import (
     DependsOn,
     Filter,
+    OrderingContext,
     PluginFailed,
     Rejection,
     Scorer,
-    Situation,
     ask_scorer,
     is_concerned,
 )
-from mooring.scheduling.preemption import Preemptor
-from mooring.scheduling.scorers.device_packing import packing_points
-from mooring.scheduling.scorers.fragmentation import fragment
-from mooring.scheduling.scorers.kubernetes import (
+from mooring.scheduling.plugins.scorers.device_packing import packing_points
+from mooring.scheduling.plugins.scorers.fragmentation import fragment
+from mooring.scheduling.plugins.scorers.kubernetes import (
     KubernetesBalanced,
     KubernetesFit,
     KubernetesImageLocality,
@@ -61,9 +65,10 @@ from mooring.scheduling.scorers.kubernetes import (
     KubernetesTaskAffinity,
     KubernetesTopologySpread,
 )
-from mooring.scheduling.scorers.kubernetes.node_affinity import preferred_sum
-from mooring.scheduling.scorers.kubernetes.points import ONE_POINT, by_largest
-from mooring.scheduling.shapes import Shape, shape_of
+from mooring.scheduling.plugins.scorers.kubernetes.node_affinity import preferred_sum
+from mooring.scheduling.plugins.scorers.kubernetes.points import ONE_POINT, by_largest
+from mooring.scheduling.preemption.preemption import Preemptor
+from mooring.scheduling.queue.requeue_hints import worth_trying
 from tests.conformance import translation
 from tests.conformance.translation import Json
 
@@ -229,7 +234,7 @@ def _filter(case: Json) -> str | None:
         if names is None or sorted(names) != sorted(expect["candidateNodes"]):
             return f"candidates {names} instead of {expect['candidateNodes']}"
     for name, lacking in expect.get("insufficient", {}).items():
-        found = _shortages(filters, workload, cluster, name)
+        found = _missing_amounts(filters, workload, cluster, name)
         if found != sorted(map(_comparable, lacking)):
             return f"{name} lacks {found} instead of {lacking}"
     return None
@@ -242,12 +247,14 @@ def _code(rejections: Mapping[str, Rejection]) -> str:
     return "UnschedulableAndUnresolvable" if unresolvable else "Unschedulable"
 
 
-def _shortages(filters: Sequence[Filter], workload: Workload, cluster: Cluster, name: str) -> list[tuple[Any, ...]]:
+def _missing_amounts(
+    filters: Sequence[Filter], workload: Workload, cluster: Cluster, name: str
+) -> list[tuple[Any, ...]]:
     row = next(row for row in cluster.rows.tolist() if cluster.node(row).name == name)
     resources = next(plugin for plugin in filters if isinstance(plugin, ResourcesFilter))
     found = [
         (short.slot, short.needs, short.taken, short.allocatable, short.never)
-        for short in resources.shortages(shape_of(workload, cluster), cluster, row)
+        for short in resources.missing_amounts(shape_of(workload, cluster), cluster, row)
     ]
     if cluster.tasks[row] >= cluster.max_tasks[row]:
         found.append(("pods", 1, int(cluster.tasks[row]), int(cluster.max_tasks[row]), False))
@@ -333,7 +340,7 @@ def _preemptor(case: Json) -> Preemptor:
         filters=[*filters, Failing()],
         scorers=[(Indifferent(), 1)],
         preemption=Preemption(),
-        residents=translation.residents_of(case),
+        running_tasks=translation.running_tasks_of(case),
         budgets=translation.budgets_of(case),
     )
     assert scheduler.preemptor is not None
@@ -447,7 +454,7 @@ def _gpu_fragment(case: Json) -> str | None:
     given, expect = case["input"], case["expect"]
     cluster = Cluster([translation.gpu_node_of(given["node"])])
     typical, weights_in_one = translation.typical_of(given["typical_pods"])
-    cluster.tell_typical("default", typical)
+    cluster.set_typical_requests("default", typical)
     found = int(fragment(cluster.devices.typical["default"], cluster, cluster.rows)[0]) / weights_in_one
     difference = abs(found - expect["frag_gpu_milli"])
     return None if difference <= expect["tolerance"] else f"{found} instead of {expect['frag_gpu_milli']}"
@@ -471,7 +478,7 @@ def _requeue(case: Json) -> str | None:
 
 
 def _less(case: Json) -> str | None:
-    # Among equals the ids decide: one is before the other only if it is so whoever has the lower id.
+    # Among equals the ids decide: one is before the other only if that holds for both orders of the ids.
     firsts = []
     for ids in ((1, 2), (2, 1)):
         a, b = (
@@ -482,7 +489,7 @@ def _less(case: Json) -> str | None:
             )
             for number, given in zip(ids, (case["input"]["a"], case["input"]["b"]), strict=True)
         )
-        firsts.append(ordered(FifoSequencer(), [a, b], Situation())[0] is a)
+        firsts.append(ordered(FifoSequencer(), [a, b], OrderingContext())[0] is a)
     return _same(all(firsts), case["expect"]["a_before_b"])
 
 

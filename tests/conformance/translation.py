@@ -8,7 +8,15 @@ from math import ceil
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from mooring.model.constraints import (
+from mooring.model.errors import InvalidInput
+from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.nodes.node import Node
+from mooring.model.policy.preemption import Budgets, RunningTask
+from mooring.model.resources.devices import WHOLE, Device
+from mooring.model.resources.quantity import INT64_MAX, parse_quantity
+from mooring.model.resources.slots import UNITS_PER_ONE, slot_type, total
+from mooring.model.resources.task_resources import requests_of, scoring_requests_of
+from mooring.model.workloads.constraints import (
     Constraints,
     Effect,
     HostPort,
@@ -20,19 +28,17 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
-from mooring.model.containers import Container, TaskTemplate
-from mooring.model.devices import WHOLE, Device
-from mooring.model.errors import InvalidInput
-from mooring.model.labels import Operator, Requirement, Selector, equal_to
-from mooring.model.nodes import Node
-from mooring.model.preemption import Budgets, Resident
-from mooring.model.quantity import INT64_MAX, parse_quantity
-from mooring.model.resources import requests_of, scoring_requests_of
-from mooring.model.slots import UNITS_PER_ONE, slot_type, total
-from mooring.model.workloads import NOBODY, Workload
+from mooring.model.workloads.containers import Container, TaskTemplate
+from mooring.model.workloads.workload import NOBODY, Workload
 from mooring.scheduling import Cluster
-from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange
-from mooring.scheduling.typical import Typical
+from mooring.scheduling.cluster.typical_requests import TypicalRequest
+from mooring.scheduling.queue.requeue_hints import (
+    Change,
+    Described,
+    NodeChange,
+    OwnChange,
+    TaskChange,
+)
 
 Json = Mapping[str, Any]
 DEFAULT_PROJECT = "default"
@@ -52,7 +58,7 @@ def cluster_of(case: Json) -> Cluster:
         cluster.upsert(node)
         staying = [(constraints_of(pod), 1) for pod in pods if not _leaves(pod)]
         leaving = [(constraints_of(pod), 1) for pod in pods if _leaves(pod)]
-        cluster.tell_tasks(node.id, staying, leaving=leaving)
+        cluster.set_tasks(node.id, staying, leaving=leaving)
     return cluster
 
 
@@ -114,10 +120,10 @@ def _described(pod: Json) -> Described:
     return Described(constraints_of(pod), requests_of(template_of(pod)))
 
 
-def residents_of(case: Json) -> list[Resident]:
+def running_tasks_of(case: Json) -> list[RunningTask]:
     """The running pods as preemption asks about them. A disruption budget there is a workload with a budget here."""
     return [
-        Resident(
+        RunningTask(
             task_id=task_id(pod),
             workload_id=_budgeted(pod, case),
             node_id=node_of({"metadata": {"name": pod["spec"]["nodeName"]}}).id,
@@ -359,11 +365,11 @@ def gpu_node_of(described: Json) -> Node:
     return Node(name="gpus", allocatable=offered, devices={"gpu": devices})
 
 
-def typical_of(pods: Sequence[Json]) -> tuple[list[Typical], int]:
+def typical_of(pods: Sequence[Json]) -> tuple[list[TypicalRequest], int]:
     """Typical requests with their popularity in whole numbers, and how many of these are a popularity of one."""
     one = 10_000
     typical = [
-        Typical(
+        TypicalRequest(
             {"cpu": pod["cpu_milli"], "gpu": pod["gpu_milli"] * pod["num_gpu"]},
             round(pod["weight"] * one),
             frozenset(filter(None, pod["gpu_spec"].split("|"))),

@@ -1,4 +1,4 @@
-"""What every test of the loops gets: a log that costs nothing, since tracebacks of expected errors are slow to draw."""
+"""Capture the log in every test of the loops, because rendering tracebacks of expected errors is slow."""
 
 from collections.abc import Iterator, MutableMapping
 from typing import Any

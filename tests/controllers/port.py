@@ -8,22 +8,23 @@ from typing import Any
 from uuid import UUID
 
 from mooring.binding.binder import Binder
-from mooring.controllers.scheduling import SchedulingLoop
-from mooring.controllers.timeslots import TimeslotsLoop
+from mooring.controllers.scheduling.scheduling_loop import SchedulingLoop
+from mooring.controllers.scheduling.timeslots import TimeslotsLoop
 from mooring.mirror.mirror import Mirror
+from mooring.model.calendar.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.slots import parse_amounts
-from mooring.model.terms import Terms
-from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
-from mooring.model.workloads import Kind
-from mooring.store import time_limits, timeslots
-from mooring.store.engine import Connection
-from mooring.store.ids import new_id
-from mooring.store.loading import lock_workloads
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.workloads.schedule import ScheduleOptions
+from mooring.model.workloads.workload import Kind
+from mooring.store.commit.locked_workloads import lock_workloads
+from mooring.store.core.engine import Connection
+from mooring.store.core.ids import new_id
+from mooring.store.core.types import AnyRow
+from mooring.store.reservations import timeslots
+from mooring.store.reservations.timeslots import TimeslotUpdate
 from mooring.store.tables import timeslots as timeslots_table
-from mooring.store.timeslots import Move
-from mooring.store.types import AnyRow
-from tests.store.harbour import Harbour
+from mooring.store.workloads import time_limits
+from tests.store.harness import Harness
 
 S = TimeslotStatus
 NINE = datetime(2027, 3, 1, 9, tzinfo=UTC)
@@ -41,14 +42,16 @@ class StandingClock:
 
 
 class Port:
-    def __init__(self, harbour: Harbour, clock: StandingClock) -> None:
-        self.harbour = harbour
+    def __init__(self, harness: Harness, clock: StandingClock) -> None:
+        self.harness = harness
         self.clock = clock
-        self.mirror = Mirror(harbour.database)
-        self.scheduling = SchedulingLoop(self.mirror, Binder(harbour.database), harbour.office, reconcile_interval=1e9)
-        self.timeslots = TimeslotsLoop(harbour.database, harbour.office)
+        self.mirror = Mirror(harness.database)
+        self.scheduling = SchedulingLoop(
+            self.mirror, Binder(harness.database), harness.leadership, reconcile_interval=1e9
+        )
+        self.timeslots = TimeslotsLoop(harness.fenced)
 
-    async def turn(self, **later: float) -> None:
+    async def iterate(self, **later: float) -> None:
         """Let time pass, then everything that it brings about."""
         self.clock.at += timedelta(**later)
         for _ in range(4):
@@ -71,7 +74,7 @@ class Port:
     ) -> UUID:
         """Ask for a timeslot that starts so many minutes from now."""
         starts_at = self.clock.at + timedelta(minutes=start)
-        principal = self.harbour.principal
+        principal = self.harness.principal
         values: dict[str, Any] = {
             "id": new_id(),
             "name": name,
@@ -89,62 +92,64 @@ class Port:
             "access_key": principal.access_key,
         }
         slot = Timeslot(**(values | more))
-        await self.harbour.database.write(lambda c: timeslots.insert(c, [slot], self.clock.at))
+        await self.harness.database.write(lambda c: timeslots.insert(c, [slot], self.clock.at))
         return slot.id
 
     async def book(self, name: str = "lecture", **how: Any) -> UUID:
         """Ask, and be answered."""
         timeslot_id = await self.ask(name, **how)
-        await self.turn()
+        await self.iterate()
         return timeslot_id
 
     async def maintain(self, *node_ids: UUID, start: float = 60, minutes: float = 60) -> UUID:
-        places = dict.fromkeys(node_ids, 1)
+        placements = dict.fromkeys(node_ids, 1)
         kind = TimeslotKind.MAINTENANCE
-        how: dict[str, Any] = {"status": S.CONFIRMED, "places": places, "request": {}, "kind": kind, "lead": 0}
+        how: dict[str, Any] = {"status": S.CONFIRMED, "placements": placements, "request": {}, "kind": kind, "lead": 0}
         return await self.ask("upkeep", start=start, minutes=minutes, **how)
 
     async def cancel(self, timeslot_id: UUID) -> None:
         slot = await self.slot(timeslot_id)
-        await self.harbour.database.write(lambda c: timeslots.move(c, [Move(slot, S.CANCELLED)], self.clock.at))
+        await self.harness.database.write(
+            lambda c: timeslots.apply_updates(c, [TimeslotUpdate(slot, S.CANCELLED)], self.clock.at)
+        )
 
     async def submit(self, name: str, booking: UUID | None = None, *, cpu: int = 1, **more: Any) -> UUID:
         """A session, inside a timeslot or not."""
-        terms = Terms(booking=booking, time_limit_seconds=more.pop("limit", None))
-        return await self.harbour.submit(name, kind=Kind.SESSION, cpu=cpu, memory="1Mi", terms=terms, **more)
+        schedule = ScheduleOptions(booking=booking, time_limit_seconds=more.pop("limit", None))
+        return await self.harness.submit(name, kind=Kind.SESSION, cpu=cpu, memory="1Mi", schedule=schedule, **more)
 
     async def run(self, workload_id: UUID) -> None:
-        """What the agents of its nodes would report."""
-        for task in await self.harbour.tasks(workload_id):
-            await self.harbour.move(task, TaskStatus.PREPARING, TaskStatus.RUNNING)
+        """Report the tasks as running, as the agents of their nodes do."""
+        for task in await self.harness.tasks(workload_id):
+            await self.harness.move(task, TaskStatus.PREPARING, TaskStatus.RUNNING)
 
     async def extend(self, workload_id: UUID, seconds: int) -> None:
-        """Let it run for so long in all."""
+        """Let it run for this long in total."""
 
         async def work(connection: Connection) -> None:
             workload = (await lock_workloads(connection, [workload_id]))[workload_id]
             await time_limits.change(connection, workload, seconds, actor="test", now=self.clock.at)
 
-        await self.harbour.database.write(work)
+        await self.harness.database.write(work)
 
     async def stopped(self, workload_id: UUID) -> None:
-        for task in await self.harbour.tasks(workload_id):
-            await self.harbour.move(task, TaskStatus.TERMINATING, TaskStatus.CANCELLED)
+        for task in await self.harness.tasks(workload_id):
+            await self.harness.move(task, TaskStatus.TERMINATING, TaskStatus.CANCELLED)
 
     async def slot(self, timeslot_id: UUID) -> Timeslot:
-        async with self.harbour.database.read() as connection:
+        async with self.harness.database.read() as connection:
             return (await timeslots.load(connection, [timeslot_id]))[0]
 
     async def status(self, timeslot_id: UUID) -> str:
         return (await self.slot(timeslot_id)).status
 
-    async def places(self, timeslot_id: UUID) -> Mapping[str, int]:
+    async def placements(self, timeslot_id: UUID) -> Mapping[str, int]:
         """By the names of nodes."""
-        found = (await self.slot(timeslot_id)).places
-        return {(await self.harbour.node_row(node_id)).name: tasks for node_id, tasks in found.items()}
+        found = (await self.slot(timeslot_id)).placements
+        return {(await self.harness.node_row(node_id)).name: tasks for node_id, tasks in found.items()}
 
     async def row(self, timeslot_id: UUID) -> AnyRow:
-        (found,) = await self.harbour.rows(timeslots_table.select().where(timeslots_table.c.id == timeslot_id))
+        (found,) = await self.harness.rows(timeslots_table.select().where(timeslots_table.c.id == timeslot_id))
         return found
 
     async def code(self, timeslot_id: UUID) -> str | None:
@@ -152,7 +157,7 @@ class Port:
         return None if reason is None else reason["code"]
 
     async def node_of(self, workload_id: UUID) -> list[str | None]:
-        return [task.node_name for task in await self.harbour.tasks(workload_id)]
+        return [task.node_name for task in await self.harness.tasks(workload_id)]
 
     async def why(self, workload_id: UUID) -> str:
-        return str((await self.harbour.workload(workload_id)).reason["code"])
+        return str((await self.harness.workload(workload_id)).reason["code"])

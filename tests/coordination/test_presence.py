@@ -8,9 +8,9 @@ import pytest
 
 from mooring.clock import now
 from mooring.coordination.presence import attend, is_there
-from mooring.store import servers
-from mooring.store.engine import Database
-from mooring.store.servers import ServerRecord
+from mooring.store.control import servers
+from mooring.store.control.servers import ServerRecord
+from mooring.store.core.engine import Database
 
 
 async def listed(database: Database) -> list[ServerRecord]:
@@ -21,12 +21,12 @@ async def listed(database: Database) -> list[ServerRecord]:
 async def test_a_server_is_listed_until_it_leaves_and_others_until_they_were_silent_for_a_day(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    woken: list[None] = []
+    notified: list[None] = []
     for name, hours in (("dead", 25), ("killed", 1)):
         at = now() - timedelta(hours=hours)
         record = ServerRecord(name, "all", "http://a", "1", at, at)
         await database.write(partial(servers.note, server=record))
-    database.on_commit.append(lambda: woken.append(None))
+    database.on_commit.append(lambda: notified.append(None))
     beats = asyncio.Semaphore(0)
     really = asyncio.sleep
 
@@ -45,4 +45,4 @@ async def test_a_server_is_listed_until_it_leaves_and_others_until_they_were_sil
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
     assert [server.name for server in await listed(database)] == ["killed"]
-    assert woken == []
+    assert notified == []

@@ -1,24 +1,28 @@
-"""Signals wake whoever waits, and leadership is an office that is taken and lost."""
+"""Signals reach their waiters, and a leader term begins and ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
+import asyncpg
 import pytest
 
 from mooring.clock import now
+from mooring.concurrency.background import BackgroundTasks
 from mooring.coordination import postgres
-from mooring.coordination.leadership import Office
+from mooring.coordination.leadership import Leadership
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
-from mooring.store import events
-from mooring.store.engine import Database
-from mooring.store.ids import new_id
+from mooring.store.control import events
+from mooring.store.core.engine import Database
+from mooring.store.core.ids import new_id
 from tests.store.databases import on_postgresql, on_sqlite
 
-LONG = 30.0
+LONG = 60.0
 
 
-async def test_a_signal_wakes_everyone_who_waits():
+async def test_a_signal_reaches_every_waiter():
     signal = Signal()
     waiting = [asyncio.create_task(signal.wait(LONG)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -34,7 +38,7 @@ async def test_a_signal_that_came_before_the_wait_is_not_missed():
     assert await signal.wait(LONG, seen) == 2
 
 
-async def test_without_a_signal_the_timer_wakes():
+async def test_without_a_signal_the_timer_ends_the_wait():
     signal = Signal()
     assert await signal.wait(0.001) == 0
     assert await signal.wait(0.001, 0) == 0
@@ -63,14 +67,14 @@ async def listening(database: Database) -> AsyncIterator[Signal]:
 
 
 @on_postgresql
-async def test_a_commit_with_events_wakes_other_processes(database: Database, listening: Signal):
+async def test_a_commit_with_events_signals_other_processes(database: Database, listening: Signal):
     seen = listening.count
     await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], now()))
     assert await listening.wait(LONG, seen) > seen
 
 
 @on_postgresql
-async def test_a_lost_connection_is_opened_again_and_wakes(database: Database, listening: Signal):
+async def test_a_lost_connection_is_reopened_and_sends_a_signal(database: Database, listening: Signal):
     seen = listening.count
     async with database.engine.begin() as connection:
         ended = await connection.exec_driver_sql(
@@ -85,14 +89,38 @@ async def test_a_lost_connection_is_opened_again_and_wakes(database: Database, l
     assert await listening.wait(LONG, seen_again) > seen_again
 
 
+@on_postgresql
+@pytest.mark.parametrize("error", [asyncpg.InterfaceError("the connection is closed"), RuntimeError("odd")])
+async def test_listening_survives_an_error_while_it_is_set_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    really = asyncpg.Connection.add_listener
+    errors = [error]
+
+    async def add_listener(self: asyncpg.Connection, *arguments: Any) -> None:
+        if errors:
+            raise errors.pop()
+        await really(self, *arguments)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", add_listener)
+    monkeypatch.setattr("mooring.concurrency.background._FIRST_SECONDS", 0.01)
+    tasks, signal = BackgroundTasks(), Signal()
+    tasks.start("signals", partial(postgres.listen, database.url, signal))
+    seen = await signal.wait(LONG, 0)
+    assert seen
+    await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], now()))
+    assert await signal.wait(LONG, seen) > seen
+    await tasks.close()
+
+
 @on_sqlite
-async def test_an_office_is_held_from_taking_to_losing(database: Database):
-    office = Office(database, "a")
-    assert not office.held
+async def test_leadership_is_held_from_election_to_loss(database: Database):
+    leadership = Leadership(database, "a")
+    assert not leadership.held
     with pytest.raises(LeadershipLost, match="a does not lead"):
-        _ = office.term
-    term = await office.take()
-    assert (office.held, office.term) == (True, term)
-    office.lose()
-    assert not office.held
-    assert await Office(database, "b").take() > term
+        _ = leadership.term
+    term = await leadership.begin_term()
+    assert (leadership.held, leadership.term) == (True, term)
+    leadership.end_term()
+    assert not leadership.held
+    assert await Leadership(database, "b").begin_term() > term

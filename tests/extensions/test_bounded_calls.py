@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from mooring.containment import Contained, Hangs
+from mooring.extensions.bounded_calls import Contained, Hangs
 
 
-def test_what_it_returns_and_raises_comes_back():
+def test_results_and_exceptions_of_the_call_are_passed_on():
     contained = Contained(10)
     assert contained.call(lambda: 7) == 7
     with pytest.raises(ValueError, match="wrong"):

@@ -5,11 +5,11 @@ from typing import Any
 from uuid import UUID
 
 from mooring.mirror.mirror import Mirror
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
 
 
 async def differences(mirror: Mirror, database: Database) -> list[str]:
-    """Where a mirror that followed the feed differs from one that reads everything now."""
+    """Return the differences between a mirror that followed the feed and a freshly loaded one."""
     fresh = Mirror(database)
     await fresh.load()
     found = []
@@ -45,8 +45,8 @@ def _nodes(mirror: Mirror) -> dict[UUID, dict[str, Any]]:
 
 def _queue(mirror: Mirror) -> dict[UUID, Any]:
     # Why it waits, until when, and its version with them are written without an event: nothing placement depends on.
-    untold: dict[str, Any] = {"version": 0, "waiting_reason": None, "planned_start": None}
-    return {key: replace(workload, **untold) for key, workload in mirror.queue.items()}
+    not_compared: dict[str, Any] = {"version": 0, "waiting_reason": None, "waiting_code": None, "planned_start": None}
+    return {key: replace(workload, **not_compared) for key, workload in mirror.queue.items()}
 
 
 def _timeslots(mirror: Mirror) -> dict[UUID, Any]:

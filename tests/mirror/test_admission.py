@@ -1,4 +1,4 @@
-"""What admission knows of tenants follows the feed, as the rest of the mirror does."""
+"""The tenants of admission follow the feed, like the rest of the mirror."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,28 +11,28 @@ from mooring.clock import now
 from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.pools import Moment, PoolPolicy
-from mooring.model.quotas import Scope, Tenant
+from mooring.model.policy.pools import Moment, PoolPolicy
+from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, Admission, Rejection
-from mooring.store import quotas
-from mooring.store.engine import Connection
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import quotas
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
-from tests.store.test_admission import give_policy
+from tests.store.harness import Harness
+from tests.store.tenancy.test_pending_counts import give_policy
 
 
-def user(harbour: Harbour) -> Tenant:
-    return Tenant(Scope.USER, str(harbour.principal.user_id))
+def user(harness: Harness) -> Tenant:
+    return Tenant(Scope.USER, str(harness.principal.user_id))
 
 
 async def limit(
-    harbour: Harbour, tenant: Tenant, limits: Mapping[str, int | None], until: datetime | None = None
+    harness: Harness, tenant: Tenant, limits: Mapping[str, int | None], until: datetime | None = None
 ) -> None:
     async def work(connection: Connection) -> None:
         found = await quotas.find(connection, tenant.scope, tenant.id)
         await quotas.set_quota(connection, found, quotas.QuotaChange(limits=limits, until=until), now())
 
-    await harbour.database.write(work)
+    await harness.database.write(work)
 
 
 def admission(mirror: Mirror, **policies: PoolPolicy) -> Admission:
@@ -44,41 +44,41 @@ def refusal(mirror: Mirror, workload_id: UUID) -> str | None:
     return answer.reason.message if isinstance(answer, Rejection) else None
 
 
-async def test_use_and_limits_are_known_and_followed(harbour: Harbour):
-    await harbour.node("n1", cpu=8)
-    await limit(harbour, user(harbour), {"cpu": 3000})
-    first = await harbour.submit("first", cpu=2)
-    mirror = Mirror(harbour.database)
+async def test_use_and_limits_are_known_and_followed(harness: Harness):
+    await harness.node("n1", cpu=8)
+    await limit(harness, user(harness), {"cpu": 3000})
+    first = await harness.submit("first", cpu=2)
+    mirror = Mirror(harness.database)
     await mirror.load()
-    await harbour.place()
-    second = await harbour.submit("second", cpu=2)
+    await harness.place()
+    second = await harness.submit("second", cpu=2)
     await mirror.follow()
-    assert mirror.tenancy.usage.used_by(user(harbour))["cpu"] == 2000
-    assert mirror.tenancy.usage.used_in("default", harbour.principal.user_id)["cpu"] == 2000
-    told = "user 'admin' may use 3 cpu; 2 are in use and this asks for 2 (1 too many)"
-    assert refusal(mirror, second) == told
+    assert mirror.tenancy.usage.used_by(user(harness))["cpu"] == 2000
+    assert mirror.tenancy.usage.used_in("default", harness.principal.user_id)["cpu"] == 2000
+    message = "user 'admin' may use 3 cpu; 2 are in use and this asks for 2 (1 too many)"
+    assert refusal(mirror, second) == message
 
     mirror.tenancy.eased()
-    [task] = await harbour.tasks(first)
-    await harbour.move(task, TaskStatus.RUNNING)
+    [task] = await harness.tasks(first)
+    await harness.move(task, TaskStatus.RUNNING)
     await mirror.follow()
     assert mirror.tenancy.eased() == set()
-    await harbour.move(task, TaskStatus.SUCCEEDED)
+    await harness.move(task, TaskStatus.SUCCEEDED)
     await mirror.follow()
-    assert user(harbour) in mirror.tenancy.eased()
+    assert user(harness) in mirror.tenancy.eased()
     assert refusal(mirror, second) is None
 
     await mirror.read_again((), {second})
-    await limit(harbour, user(harbour), {"cpu": 1000})
+    await limit(harness, user(harness), {"cpu": 1000})
     await mirror.follow()
-    assert mirror.tenancy.eased() >= {user(harbour)}
+    assert mirror.tenancy.eased() >= {user(harness)}
     assert refusal(mirror, second) is not None
 
 
-async def test_what_was_charged_and_did_not_come_true_is_read_again(harbour: Harbour):
-    workload_id = await harbour.submit("w", cpu=2)
-    await limit(harbour, user(harbour), {"cpu": 2000})
-    mirror = Mirror(harbour.database)
+async def test_what_was_charged_and_did_not_come_true_is_read_again(harness: Harness):
+    workload_id = await harness.submit("w", cpu=2)
+    await limit(harness, user(harness), {"cpu": 2000})
+    mirror = Mirror(harness.database)
     await mirror.load()
     assert refusal(mirror, workload_id) is None
     assert refusal(mirror, workload_id) is not None
@@ -86,15 +86,15 @@ async def test_what_was_charged_and_did_not_come_true_is_read_again(harbour: Har
     assert refusal(mirror, workload_id) is None
 
 
-async def test_an_override_ends_though_nothing_tells_of_it(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
-    workload_id = await harbour.submit("w", cpu=2)
-    mirror = Mirror(harbour.database)
+async def test_an_override_ends_though_nothing_tells_of_it(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+    workload_id = await harness.submit("w", cpu=2)
+    mirror = Mirror(harness.database)
     await mirror.load()
     await mirror.follow()
     assert mirror.tenancy.limits_until is None
 
     until = now() + timedelta(hours=1)
-    await limit(harbour, user(harbour), {"cpu": 0}, until)
+    await limit(harness, user(harness), {"cpu": 0}, until)
     await mirror.follow()
     assert mirror.tenancy.limits_until == until
     assert refusal(mirror, workload_id) is not None
@@ -102,23 +102,24 @@ async def test_an_override_ends_though_nothing_tells_of_it(harbour: Harbour, mon
     mirror.tenancy.eased()
     monkeypatch.setattr(mirror_module, "now", lambda: until)
     await mirror.follow()
-    assert mirror.tenancy.eased() == {user(harbour)}
+    assert mirror.tenancy.eased() == {user(harness)}
     assert mirror.tenancy.limits_until is None
     assert refusal(mirror, workload_id) is None
 
 
 @on_sqlite
-async def test_pending_limits_can_be_asked_in_a_pass_and_do_not_count_the_workload_itself(harbour: Harbour):
-    await give_policy(harbour, "user", {"max_pending": 2})
-    ids = [await harbour.submit(name) for name in ("a", "b")]
-    mirror = Mirror(harbour.database)
+async def test_pending_limits_can_be_asked_in_a_pass_and_count_only_what_is_ahead(harness: Harness):
+    await give_policy(harness, "user", {"max_pending": 2})
+    ids = [await harness.submit(name) for name in ("a", "b")]
+    mirror = Mirror(harness.database)
     await mirror.load()
     policy = PoolPolicy("locality", validators=(("pending_session_count_limit", (Moment.SCHEDULING,)),))
     assert not isinstance(admission(mirror, default=policy).admit(mirror.queue[ids[0]]), Rejection)
-    await harbour.submit("c")
+    last = await harness.submit("c")
     await mirror.follow()
-    answer = admission(mirror, default=policy).admit(mirror.queue[ids[1]])
+    assert not isinstance(admission(mirror, default=policy).admit(mirror.queue[ids[1]]), Rejection)
+    answer = admission(mirror, default=policy).admit(mirror.queue[last])
     assert isinstance(answer, Rejection)
     assert answer.reason.code == "too-many-pending"
-    private = replace(mirror.queue[ids[1]], private=True)
+    private = replace(mirror.queue[last], private=True)
     assert not isinstance(admission(mirror, default=policy).admit(private), Rejection)

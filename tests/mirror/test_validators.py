@@ -7,15 +7,15 @@ import pytest
 
 from mooring.mirror.validators import ContainedValidator, installed_validators
 from mooring.model.errors import InvalidInput
-from mooring.model.pools import Moment
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import (
     BUILT_IN_VALIDATORS,
     Admission,
     AdmissionContext,
     AdmissionError,
     Rejection,
-    validators,
+    registry,
 )
 from tests.scheduling.builders import NOW
 
@@ -47,7 +47,7 @@ def refusal(*asked: ContainedValidator) -> tuple[str, str]:
 
 def offer(monkeypatch: pytest.MonkeyPatch, made: type[object]) -> None:
     entry = SimpleNamespace(load=lambda: made)
-    monkeypatch.setattr(validators, "entry_points", lambda group: [entry] if group == "mooring.validators" else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == "mooring.validators" else [])
 
 
 def test_a_package_adds_a_validator(monkeypatch: pytest.MonkeyPatch):

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.devices import WHOLE, DeviceDemand, DeviceShare
-from mooring.model.nodes import Node
-from mooring.model.workloads import Workload
-from mooring.scheduling.typical import Typical
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import WHOLE, DeviceDemand, DeviceShare
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.cluster.typical_requests import TypicalRequest
 
 
 @dataclass
 class Left:
-    """What is left of one device."""
+    """The free part of one device."""
 
     index: int
     capacity: int
@@ -75,7 +75,7 @@ def shares_of(
 def given_devices(
     devices: dict[str, list[Left]], workload: Workload, *, fragmentation: bool
 ) -> list[tuple[str, Left, int]] | None:
-    """What a task gets of all slots of devices; None if something does not fit."""
+    """Return a task's devices in all device slots, or None if something does not fit."""
     demands = {demand.slot: demand for demand in workload.constraints.devices}
     given: list[tuple[str, Left, int]] = []
     for slot, amount in sorted(workload.request.items()):
@@ -91,8 +91,8 @@ def named(given: Sequence[tuple[str, Left, int]]) -> tuple[DeviceShare, ...]:
     return tuple(sorted(DeviceShare(slot, device.index, share) for slot, device, share in given))
 
 
-def fragment(devices: Sequence[Left], cpu: int, memory: int, typical: Sequence[Typical]) -> int:
-    """What typical requests cannot use of the devices, times their weights."""
+def fragment(devices: Sequence[Left], cpu: int, memory: int, typical: Sequence[TypicalRequest]) -> int:
+    """Return the capacity that typical requests cannot use, times their weights."""
     result = 0
     for each in typical:
         amount = each.request.get("gpu", 0)

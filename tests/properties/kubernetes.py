@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mooring.model.constraints import Effect, Spread, TaskTerm
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.resources import UNASKED
-from mooring.model.workloads import Workload
+from mooring.model.resources.task_resources import UNASKED
+from mooring.model.workloads.constraints import Effect, Spread, TaskTerm
+from mooring.model.workloads.workload import Workload
 from tests.properties.placer import Place, Placer, same_domain, untolerated
 
 WEIGHTS = {"taints": 3, "nodes": 2, "fit": 1, "spread": 2, "tasks": 2, "balanced": 1, "images": 1}
@@ -142,7 +142,7 @@ class KubernetesPlacer(Placer):
         return [int(100 * ((value - smallest) / (largest - smallest))) for value in raw]
 
     def pull(self, place: Place, workload: Workload, term: TaskTerm, weight: int, project: str | None) -> int:
-        """What a term adds to a node: its weight for every task that it means, or that carries it, in the domain."""
+        """Return a term's score for a node: its weight per task in the domain that it selects or that carries it."""
         wants = workload.constraints
         total = 0
         for other in self.places:

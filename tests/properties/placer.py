@@ -10,14 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from uuid import UUID
 
-from mooring.model.constraints import Constraints, Effect, HostPort, NodeTerm, Spread, TaskTerm
 from mooring.model.decisions import SCORE_ONE, Outcome
-from mooring.model.devices import DeviceShare
-from mooring.model.nodes import Node
-from mooring.model.resources import UNASKED
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.task_resources import UNASKED
 from mooring.model.versions import allows
-from mooring.model.workloads import OnInsufficient, Workload
-from mooring.scheduling.typical import FALLBACK, Typical
+from mooring.model.workloads.constraints import (
+    Constraints,
+    Effect,
+    HostPort,
+    NodeTerm,
+    Spread,
+    TaskTerm,
+)
+from mooring.model.workloads.workload import OnInsufficient, Workload
+from mooring.scheduling.cluster.typical_requests import FALLBACK, TypicalRequest
 from tests.properties.devices import Left, devices_of, fragment, fragmentation_score, given_devices, named
 
 NODE_NAME = "metadata.name"
@@ -32,7 +39,7 @@ class Place:
     tasks: list[Constraints] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     uncounted: dict[str, int] = field(default_factory=dict)
-    """What Kubernetes' scores add for tasks that ask for no processor or no memory."""
+    """The request that Kubernetes' scores assume for tasks without a CPU or memory request."""
     arrived: int = 0
     devices: dict[str, list[Left]] = field(default_factory=dict)
 
@@ -71,9 +78,9 @@ class Placer:
     ever_carried: list[tuple[TaskTerm, int, str]] = field(default_factory=list)
     """The distinct terms by which placed tasks pull others, also those that have left, with the carriers' project."""
     at_once: int = 1
-    """How many tasks the node is asked about."""
+    """The number of tasks to place on the node."""
     fragmented: frozenset[str] = frozenset()
-    typical: dict[str, tuple[Typical, ...]] = field(default_factory=dict)
+    typical: dict[str, tuple[TypicalRequest, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for place in self.places:
@@ -189,7 +196,7 @@ class Placer:
         return []
 
     def domains(self, workload: Workload) -> Iterator[list[Place]]:
-        """The domains whose nodes have the amounts for all tasks: narrowest level, least room, lowest name first."""
+        """The domains whose nodes have the amounts for all tasks, by narrowest level, least capacity."""
         known = [place for place in self.places if place.node.id in workload.occupied]
         for level in range(len(workload.pack), 0, -1):
             domains: dict[tuple[str | None, ...], list[Place]] = {}
@@ -207,7 +214,7 @@ class Placer:
                     yield domain
 
     def room(self, place: Place, workload: Workload) -> int:
-        """How many of its tasks a node could take by amounts and numbers alone."""
+        """Return the number of its tasks that fit on a node by amounts and task count alone."""
         node, most = place.node, ENDLESS
         if not self.may_ever(place, workload):
             return 0
@@ -414,7 +421,7 @@ class Placer:
         return True
 
     def means(self, term: TaskTerm, own_project: str, task: Constraints) -> bool:
-        """Whether a term of a task in `own_project` means another task."""
+        """Return whether a term of a task in `own_project` selects another task."""
         selected = term.project_selector is not None and term.project_selector.matches(
             self.project_labels.get(task.project, {})
         )

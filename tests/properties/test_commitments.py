@@ -1,5 +1,5 @@
-"""Commitments under random histories: whichever way a pool binds, whoever has to leave, whatever breaks, places are
-given wholly, once and within capacity, and a leader that comes later goes on where the last one stopped."""
+"""Commitments under random histories: with any binding mode, victims and faults, gangs are placed as a whole, once and
+within capacity, and a new leader continues where the last one stopped."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from sqlalchemy import select, update
 from mooring.binding import preparing
 from mooring.binding.binder import Binder
 from mooring.clock import now
-from mooring.controllers.holds import HoldsLoop
-from mooring.coordination.leadership import Office
-from mooring.intake.placing import constraints_of
-from mooring.intake.pools import PoolAdmin
+from mooring.controllers.scheduling.holds import HoldsLoop
+from mooring.coordination.leadership import Leadership
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
-from mooring.model.constraints import Taint
 from mooring.model.decisions import Decision
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.slots import parse_amounts
-from mooring.model.workloads import NO_CONSTRAINTS, Kind
-from mooring.scheduling.profiles import Registry
-from mooring.store.ledger import Finding
-from mooring.store.pools import Pool
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.workloads.constraints import Taint
+from mooring.model.workloads.workload import NO_CONSTRAINTS, Kind
+from mooring.scheduling.plugins.profiles import Registry
+from mooring.services.administration.pools import PoolAdmin
+from mooring.services.submission.placement_constraints import constraints_of
+from mooring.store.audit.ledger_rules import Finding
+from mooring.store.nodes.pools import Pool
 from mooring.store.tables import attempts, tasks
 from mooring.store.tables import holds as holds_table
-from mooring.wire.placement import PlacementRequest
-from mooring.wire.pools import PoolChange
+from mooring.wire.cluster.pools import PoolChange
+from mooring.wire.workloads.placement import PlacementRequest
 from tests.properties import proofs
 from tests.properties.machine import (
     ADMIN,
     HEALTH,
     LATER,
-    MOST_NODES,
+    MAX_NODES,
     PICK,
     REPORTS,
     Machine,
@@ -55,10 +55,11 @@ from tests.properties.machine import (
     run,
 )
 from tests.properties.proofs import Excess, Placements
+from tests.selection import examples
 from tests.servers import PostgresServer
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
-MOST_WORKLOADS = 14
+MAX_WORKLOADS = 14
 DEDICATED = Taint("dedicated", "db")
 WISHES: dict[str, dict[str, Any]] = {
     "apart": {"anti_affinity": [{"topology_key": "node", "labels": {"app": "apart"}}]},
@@ -80,7 +81,7 @@ REFUSED = Reason("image-missing", "no such image", "agent", "change")
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody submits."""
+    """A submission."""
 
     kind: Kind
     replicas: int
@@ -90,13 +91,13 @@ class Asked:
     wish: str | None
     priority: int
 
-    async def submit(self, harbour: Harbour, name: str) -> UUID:
+    async def submit(self, harness: Harness, name: str) -> UUID:
         constraints = NO_CONSTRAINTS
         if self.wish is not None:
             wishes = PlacementRequest.model_validate(WISHES[self.wish])
             constraints = constraints_of(wishes, name=name, labels={"app": self.wish}, project="default", images=[])
         more = TOGETHER[self.together] if self.together is not None else {}
-        return await harbour.submit(
+        return await harness.submit(
             name,
             kind=self.kind,
             replicas=max(self.replicas, more.get("min_tasks", 1)),
@@ -125,7 +126,7 @@ class Commitments(Machine):
         self.excess: dict[tuple[UUID, str, int | None], Excess] = {}
         self.registry = Registry()
         super().__init__(url)
-        self.holds = HoldsLoop(self.harbour.database, self.harbour.office)
+        self.holds = HoldsLoop(self.harness.fenced)
 
     @initialize(binding=BINDINGS, preemption=PREEMPTION, gpu=st.integers(1, 2))
     def begin(self, binding: str, preemption: str | None, gpu: int) -> None:
@@ -139,12 +140,12 @@ class Commitments(Machine):
 
     # --- tenants and admins ---
 
-    @precondition(lambda self: len(self.workload_ids) < MOST_WORKLOADS)
+    @precondition(lambda self: len(self.workload_ids) < MAX_WORKLOADS)
     @rule(asked=st.lists(ASKED, min_size=1, max_size=3), runs=st.booleans())
     def submit(self, asked: list[Asked], runs: bool) -> None:
         for one in asked:
-            self.workload_ids.append(self.do(one.submit(self.harbour, f"w{next(self.numbers)}")))
-            self.turn()
+            self.workload_ids.append(self.do(one.submit(self.harness, f"w{next(self.numbers)}")))
+            self.iterate()
         if runs:
             self.everything_goes_on()
 
@@ -152,7 +153,7 @@ class Commitments(Machine):
     def pool_changes(self, binding: str, preemption: str | None, fragmentation: bool) -> None:
         allowed = {"enabled": False} if preemption is None else {"mode": preemption}
         asked = {"binding": binding, "preemption": allowed, "fragmentation": fragmentation}
-        self.do(PoolAdmin(self.harbour.database).change("default", PoolChange.model_validate(asked)))
+        self.do(PoolAdmin(self.harness.database).change("default", PoolChange.model_validate(asked)))
 
     @rule(what=TROUBLE, pick=PICK)
     def trouble(self, what: str, pick: int) -> None:
@@ -180,15 +181,15 @@ class Commitments(Machine):
     # --- the leader ---
 
     @rule()
-    def turn(self) -> None:
+    def iterate(self) -> None:
         """All that a pass decides is accepted, nothing breaks a demand, and waiting is no failure."""
         before = self.do(self._unplaced())
-        tried = self.do(self.harbour.rows(select(attempts)))
+        tried = self.do(self.harness.rows(select(attempts)))
         backing_off = self.do(self._backing_off())
         assert not self.do(self.loop.once())
-        assert self.loop.room.found_by_timer == 0
+        assert self.loop.pending_queue.found_by_timer == 0
         self._check_placed(before)
-        assert self.do(self.harbour.rows(select(attempts))) == tried
+        assert self.do(self.harness.rows(select(attempts))) == tried
         assert self.do(self._backing_off()).items() <= backing_off.items()
 
     replace_what_ended = rule()(Machine.replace_what_ended)
@@ -198,29 +199,29 @@ class Commitments(Machine):
         """Places are taken by those that are ready, unless the time of all holds is over."""
         if too_late:
             past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
-            self.do(self.harbour.database.write(lambda c: c.execute(past)))
+            self.do(self.harness.database.write(lambda c: c.execute(past)))
         self.do(self.holds.once())
 
-    @rule(office=st.sampled_from(["another", "the same"]))
-    def leader_changes(self, office: str) -> None:
-        """Who led before commits nothing more; who leads now knows nothing but the store."""
-        former, self.harbour.office = self.harbour.office, Office(self.harbour.database, office)
-        self.do(self.harbour.office.take())
+    @rule(holder=st.sampled_from(["another", "the same"]))
+    def leader_changes(self, holder: str) -> None:
+        """The former leader commits nothing more. The new one knows only the store."""
+        former, self.harness.leadership = self.harness.leadership, Leadership(self.harness.database, holder)
+        self.do(self.harness.leadership.begin_term())
         self.do(self._submit_small())
-        before = self.do(proofs.books(self.harbour))
+        before = self.do(proofs.books(self.harness))
         assert former.held
         with pytest.raises(LeadershipLost):
             self.do(self.loop.once())
-        assert self.do(proofs.books(self.harbour)) == before
+        assert self.do(proofs.books(self.harness)) == before
         self.loop.close()
-        self.mirror = Mirror(self.harbour.database)
+        self.mirror = Mirror(self.harness.database)
         self.loop = self.new_loop(self.mirror)
         self.do(self.loop.start())
-        self.holds = HoldsLoop(self.harbour.database, self.harbour.office)
+        self.holds = HoldsLoop(self.harness.fenced)
 
     async def _submit_small(self) -> None:
-        """Something that the former leader has to say a word about: it is placed, or told why not."""
-        workload_id = await self.harbour.submit(f"w{next(self.numbers)}", cpu="1m", memory="1Mi", kind=Kind.SESSION)
+        """Work that the former leader has to decide on: it is placed, or gets a reason."""
+        workload_id = await self.harness.submit(f"w{next(self.numbers)}", cpu="1m", memory="1Mi", kind=Kind.SESSION)
         self.workload_ids.append(workload_id)
 
     @rule(what=TROUBLE, pick=PICK, another=st.booleans())
@@ -228,23 +229,23 @@ class Commitments(Machine):
         """Passes over the same decide the same. Something, or another pass, comes before the commit of one; and what
         was bound and comes again changes nothing."""
         decisions, pools, revisions = self.do(self._decide())
-        assert _told(self.do(self._decide())[0]) == _told(decisions)
+        assert _received(self.do(self._decide())[0]) == _received(decisions)
         self.trouble(what, pick)
         if another:
-            self.turn()
+            self.iterate()
         unplaced = self.do(self._unplaced())
-        binder, term = Binder(self.harbour.database), self.harbour.office.term
+        binder, term = Binder(self.harness.database), self.harness.leadership.term
         bound = self.do(binder.bind(decisions, term, pools=pools, expected=revisions)).bound
         self._check_placed(unplaced)
-        before = self.do(proofs.books(self.harbour))
+        before = self.do(proofs.books(self.harness))
         again = self.do(binder.bind(bound, term, pools=pools, expected=revisions))
         assert not again.bound
         assert not again.conflicts
-        assert self.do(proofs.books(self.harbour)) == before
+        assert self.do(proofs.books(self.harness)) == before
 
     async def _decide(self) -> tuple[list[Decision], dict[str, Pool], dict[str, int]]:
-        """What a leader that has just read the store would do, and what it takes for granted."""
-        mirror = Mirror(self.harbour.database)
+        """Return the decisions of a leader that has just read the store, and its assumptions."""
+        mirror = Mirror(self.harness.database)
         await mirror.load()
         await mirror.follow()
         scheduler = Schedulers(mirror, self.registry).of(mirror.pools["default"])
@@ -256,7 +257,7 @@ class Commitments(Machine):
 
     # --- nodes and their agents ---
 
-    @precondition(lambda self: len(self.node_ids) < MOST_NODES)
+    @precondition(lambda self: len(self.node_ids) < MAX_NODES)
     @rule(
         cpu=st.integers(1, 4),
         gpu=st.integers(0, 2),
@@ -266,7 +267,7 @@ class Commitments(Machine):
     )
     def add_node(self, cpu: int, gpu: int, zone: str, dedicated: bool, max_tasks: int | None) -> None:
         taints = (DEDICATED,) if dedicated else ()
-        node = self.harbour.node(
+        node = self.harness.node(
             f"n{next(self.numbers)}",
             cpu=cpu,
             slots={"gpu": gpu},
@@ -281,8 +282,8 @@ class Commitments(Machine):
         if not self.node_ids:
             return
         capacity = parse_amounts({"cpu": cpu, "memory": "16Gi", "gpu": gpu})
-        self.do(self.harbour.connect(self.node_ids[pick % len(self.node_ids)], capacity, now()))
-        self.excess = self.do(proofs.excesses(self.harbour))
+        self.do(self.harness.connect(self.node_ids[pick % len(self.node_ids)], capacity, now()))
+        self.excess = self.do(proofs.excesses(self.harness))
 
     @rule(reports=st.dictionaries(PICK, st.sampled_from(REPORTS), min_size=1, max_size=3))
     def report(self, reports: dict[int, Steps]) -> None:
@@ -297,7 +298,7 @@ class Commitments(Machine):
         assert not self.do(self._in_status(T.SCHEDULED, T.PREPARING))
 
     def leave(self) -> None:
-        """Whatever was to end has, whether or not its node takes more."""
+        """All departing tasks end, whether or not their node takes new ones."""
         self._tell_twice([(task_id, T.CANCELLED, True) for task_id in self.do(self._in_status(T.TERMINATING))])
         assert not self.do(self._in_status(T.TERMINATING))
 
@@ -306,7 +307,7 @@ class Commitments(Machine):
         """Agents do all that is asked of them, and the leader what follows from it."""
         self.leave()
         self.replace_what_ended()
-        self.turn()
+        self.iterate()
         self.prepare_all()
         self.settle_holds(too_late=False)
         self.start()
@@ -321,15 +322,15 @@ class Commitments(Machine):
         self.do(self._take_reports(self.do(self._in_status(T.RESERVED)), ()))
 
     async def _take_reports(self, prepared: Sequence[UUID], refused: Sequence[UUID]) -> None:
-        await self.harbour.database.write(
+        await self.harness.database.write(
             lambda c: preparing.take_reports(c, prepared, dict.fromkeys(refused, REFUSED), actor="agent:n", now=now())
         )
 
     def _tell_twice(self, steps: list[tuple[UUID, TaskStatus, bool]]) -> None:
         self.do(self.tell(steps))
-        before = self.do(proofs.books(self.harbour))
+        before = self.do(proofs.books(self.harness))
         self.do(self.tell(steps))
-        assert self.do(proofs.books(self.harbour)) == before
+        assert self.do(proofs.books(self.harness)) == before
 
     # --- what always holds ---
 
@@ -339,50 +340,53 @@ class Commitments(Machine):
 
     @invariant()
     def nothing_is_above_capacity_but_what_a_shrunken_machine_had(self) -> None:
-        before, self.excess = self.excess, self.do(proofs.excesses(self.harbour))
+        before, self.excess = self.excess, self.do(proofs.excesses(self.harness))
         for key, excess in self.excess.items():
             assert key in before
             assert excess.staying <= before[key].staying
             assert excess.there <= before[key].there
 
     @invariant()
-    def each_edge_is_told_once(self) -> None:
-        self.do(proofs.check_edges(self.harbour))
+    def each_edge_is_recorded_once(self) -> None:
+        self.do(proofs.check_edges(self.harness))
 
     @invariant()
     def devices_are_given_once(self) -> None:
-        self.do(proofs.check_devices(self.harbour))
+        self.do(proofs.check_devices(self.harness))
 
     @invariant()
     def what_belongs_together_is_together(self) -> None:
-        self.do(proofs.check_together(self.harbour, ()))
+        self.do(proofs.check_together(self.harness, ()))
 
     def _check_placed(self, unplaced: set[UUID]) -> None:
-        self.do(Placements.read(self.harbour)).check(sorted(unplaced))
-        self.do(proofs.check_together(self.harbour, unplaced))
+        self.do(Placements.read(self.harness)).check(sorted(unplaced))
+        self.do(proofs.check_together(self.harness, unplaced))
 
     async def _unplaced(self) -> set[UUID]:
         return set(await self._in_status(T.PENDING))
 
     async def _in_status(self, *statuses: TaskStatus) -> list[UUID]:
         query = select(tasks.c.id).where(tasks.c.status.in_(statuses)).order_by(tasks.c.id)
-        return [row.id for row in await self.harbour.rows(query)]
+        return [row.id for row in await self.harness.rows(query)]
 
     async def _backing_off(self) -> dict[UUID, Any]:
         query = select(tasks.c.id, tasks.c.not_before).where(tasks.c.not_before.is_not(None))
-        return {row.id: row.not_before for row in await self.harbour.rows(query)}
+        return {row.id: row.not_before for row in await self.harness.rows(query)}
 
 
-def _told(decisions: Sequence[Decision]) -> list[tuple[Any, ...]]:
+def _received(decisions: Sequence[Decision]) -> list[tuple[Any, ...]]:
     return [(d.workload.id, d.outcome, d.placements, d.victims, d.reason) for d in decisions]
 
 
 def test_commitments_hold_after_every_step_on_sqlite(
     sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run(on_sqlite(Commitments, sqlite_template, tmp_path), monkeypatch, max_examples=5, stateful_step_count=30)
+    run(
+        on_sqlite(Commitments, sqlite_template, tmp_path), monkeypatch, max_examples=examples(5), stateful_step_count=30
+    )
 
 
+@pytest.mark.slow
 def test_commitments_hold_after_every_step_on_postgresql(
     postgres_server: PostgresServer, postgres_template: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.nodes import Node
+from mooring.model.nodes.node import Node
 from mooring.scheduling import Cluster, Pass, Registry, Scheduler
-from mooring.scheduling.profiles import PRESETS
+from mooring.scheduling.plugins.profiles import PRESETS
 from tests.properties.kubernetes import KubernetesPlacer
 from tests.properties.placer import Answer, Place, Placer
 from tests.properties.worlds import PROJECT_LABELS, START, World, world
+from tests.selection import examples
 
 PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes", "gpu")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -22,11 +23,11 @@ def cluster_of(made: World) -> Cluster:
     for project, labels in PROJECT_LABELS.items():
         cluster.label_project(project, labels)
     for node_id, tasks in made.running.items():
-        cluster.tell_tasks(node_id, [(task, 1) for task in tasks])
+        cluster.set_tasks(node_id, [(task, 1) for task in tasks])
     for pool in made.fragmented:
         cluster.allow_fragmentation(pool)
     for pool, typical in made.typical.items():
-        cluster.tell_typical(pool, typical)
+        cluster.set_typical_requests(pool, typical)
     return cluster
 
 
@@ -61,8 +62,8 @@ def check(seed: int, preset: str, *, compiled: bool, largest: int = 8) -> None:
 
 @pytest.mark.parametrize("preset", PROFILES)
 @pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
-def test_decisions_equal_those_of_the_slow_placer(preset: str, compiled: bool) -> None:
-    @settings(max_examples=300, deadline=None)
+def test_decisions_equal_those_of_the_reference_placer(preset: str, compiled: bool) -> None:
+    @settings(max_examples=examples(300), deadline=None)
     @given(SEEDS)
     def decides_alike(seed: int) -> None:
         check(seed, preset, compiled=compiled)
@@ -73,7 +74,7 @@ def test_decisions_equal_those_of_the_slow_placer(preset: str, compiled: bool) -
 @pytest.mark.soak
 @pytest.mark.parametrize("preset", PROFILES)
 @pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
-def test_decisions_equal_those_of_the_slow_placer_on_many_larger_clusters(preset: str, compiled: bool) -> None:
+def test_decisions_equal_those_of_the_reference_placer_on_many_larger_clusters(preset: str, compiled: bool) -> None:
     @settings(max_examples=5_000, deadline=None)
     @given(SEEDS)
     def decides_alike(seed: int) -> None:

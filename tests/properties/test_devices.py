@@ -14,21 +14,22 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from mooring.binding.binder import Binder
-from mooring.controllers.holds import HoldsLoop
-from mooring.controllers.scheduling import SchedulingLoop
-from mooring.controllers.simulation import SimulationLoop
-from mooring.intake.pools import PoolAdmin
+from mooring.controllers.nodes.simulation import SimulationLoop
+from mooring.controllers.scheduling.holds import HoldsLoop
+from mooring.controllers.scheduling.scheduling_loop import SchedulingLoop
 from mooring.mirror.mirror import Mirror
-from mooring.model.devices import WHOLE
-from mooring.model.workloads import Kind
-from mooring.scheduling.devices import allocate
-from mooring.store.engine import Database
+from mooring.model.resources.devices import WHOLE
+from mooring.model.workloads.workload import Kind
+from mooring.scheduling.cluster.device_sharing import allocate
+from mooring.services.administration.pools import PoolAdmin
+from mooring.store.core.engine import Database
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import node_devices, tasks
-from mooring.store.types import AnyRow
-from mooring.wire.pools import PoolChange
+from mooring.wire.cluster.pools import PoolChange
 from tests.properties import proofs
+from tests.selection import examples
 from tests.servers import PostgresServer
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 Step = tuple[str, int]
 MACHINES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
@@ -46,8 +47,8 @@ EVERYTHING = list(HealthCheck)
 
 
 @given(machines=MACHINES, steps=STEPS, binding=BINDINGS, fragmentation=st.booleans())
-@settings(max_examples=8, deadline=None, suppress_health_check=EVERYTHING)
-def test_no_device_is_given_twice_on_sqlite(
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=EVERYTHING)
+def test_no_device_is_allocated_twice_on_sqlite(
     sqlite_template: Path, machines: list[int], steps: list[Step], binding: str, fragmentation: bool
 ):
     with tempfile.TemporaryDirectory() as folder:
@@ -57,8 +58,8 @@ def test_no_device_is_given_twice_on_sqlite(
 
 
 @given(machines=MACHINES, steps=STEPS, binding=BINDINGS, fragmentation=st.booleans())
-@settings(max_examples=3, deadline=None, suppress_health_check=EVERYTHING)
-def test_no_device_is_given_twice_on_postgresql(
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=EVERYTHING)
+def test_no_device_is_allocated_twice_on_postgresql(
     postgres_server: PostgresServer,
     postgres_template: str,
     machines: list[int],
@@ -79,36 +80,36 @@ def run(url: str, machines: Sequence[int], steps: Sequence[Step], binding: str, 
 async def load(
     database: Database, machines: Sequence[int], steps: Sequence[Step], binding: str, fragmentation: bool
 ) -> None:
-    harbour = await Harbour.open(database)
+    harness = await Harness.open(database)
     change = PoolChange.model_validate({"binding": binding, "fragmentation": fragmentation})
     await PoolAdmin(database).change("default", change)
     for number, gpus in enumerate(machines):
-        await harbour.node(f"n{number}", cpu=64, memory="64Gi", simulated=True, slots={"gpu": gpus})
-    scheduling = SchedulingLoop(Mirror(database), Binder(database), harbour.office)
-    loops = (scheduling, SimulationLoop(database, harbour.office), HoldsLoop(database, harbour.office))
+        await harness.node(f"n{number}", cpu=64, memory="64Gi", simulated=True, slots={"gpu": gpus})
+    scheduling = SchedulingLoop(Mirror(database), Binder(database), harness.leadership)
+    loops = (scheduling, SimulationLoop(harness.fenced), HoldsLoop(harness.fenced))
     running: list[UUID] = []
     for number, (what, amount) in enumerate(steps):
         if what == "submit":
             slots = {"gpu": f"{amount}m"}
-            running.append(await harbour.submit(f"w{number}", kind=Kind.SESSION, replicas=2, cpu="1m", slots=slots))
+            running.append(await harness.submit(f"w{number}", kind=Kind.SESSION, replicas=2, cpu="1m", slots=slots))
         elif running:
-            await harbour.stop(running.pop(amount % len(running)))
+            await harness.stop(running.pop(amount % len(running)))
             await loops[1].once()
         for loop in (*loops, loops[1]):
             await loop.once()
-        await check(harbour, fragmentation)
+        await check(harness, fragmentation)
     scheduling.close()
     await database.close()
 
 
-async def check(harbour: Harbour, fragmentation: bool) -> None:
-    await proofs.check_devices(harbour)
-    assert await proofs.excesses(harbour) == {}
-    assert await harbour.findings() == []
+async def check(harness: Harness, fragmentation: bool) -> None:
+    await proofs.check_devices(harness)
+    assert await proofs.excesses(harness) == {}
+    assert await harness.findings() == []
     free: dict[UUID, list[int]] = {}
-    for row in await harbour.rows(select(node_devices).order_by(node_devices.c.node_id, node_devices.c.device_index)):
+    for row in await harness.rows(select(node_devices).order_by(node_devices.c.node_id, node_devices.c.device_index)):
         free.setdefault(row.node_id, []).append(row.capacity - row.taken)
-    for task in await harbour.rows(select(tasks)):
+    for task in await harness.rows(select(tasks)):
         if task.status == "RUNNING":
             check_shares(task, fragmentation)
         elif task.status == "PENDING":

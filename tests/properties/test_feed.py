@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from mooring.clock import now
 from mooring.model.events import Cursor, parse_cursor
-from mooring.store import events, feed
-from mooring.store.engine import Database
-from mooring.store.ids import new_id
+from mooring.store.control import events, feed
+from mooring.store.core.engine import Database
+from mooring.store.core.ids import new_id
 from mooring.store.views.events import Watch, page
+from tests.selection import examples
 
 WRITERS = 4
 Step = tuple[str, int]
@@ -49,7 +50,7 @@ class Reader:
 
 @given(taken=steps)
 @example(taken=[("write", 0), ("write", 1), ("commit", 1), ("read", 3)])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_resumed_reader_gets_every_committed_event_once_and_in_one_order(
     shared_postgres_url: str, taken: Sequence[Step]
 ):

@@ -10,19 +10,24 @@ from uuid import UUID
 
 import pytest
 
-from mooring.controllers.reservations import Reservations
-from mooring.controllers.timeslots import look
+from mooring.controllers.scheduling.reservations import Reservations
+from mooring.controllers.scheduling.timeslots import due_actions
 from mooring.mirror.calendar import Calendar
 from mooring.mirror.schedulers import work_of
+from mooring.model.calendar.timeslots import (
+    OVER,
+    Timeslot,
+    TimeslotKind,
+    TimeslotStatus,
+)
 from mooring.model.decisions import Decision
-from mooring.model.pools import HeadOfLine
-from mooring.model.timeslots import OVER, Timeslot, TimeslotKind, TimeslotStatus
-from mooring.model.workloads import Task, Workload
+from mooring.model.policy.pools import HeadOfLine
+from mooring.model.workloads.workload import Task, Workload
 from mooring.scheduling import Cluster, Scheduler
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.timeline import seconds_of
-from mooring.store.agenda import Due, Use
-from mooring.store.timeslots import Move
+from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.store.reservations.due_timeslots import DueTimeslot, TimeslotUse
+from mooring.store.reservations.timeslots import TimeslotUpdate
 from tests.scheduling.builders import NOW, id_of, node
 
 S = TimeslotStatus
@@ -61,7 +66,7 @@ class Months:
         self.scheduler = Scheduler(cluster=self.cluster, head_of_line=HeadOfLine.BACKFILL, compiled=False)
         self.calendar = Calendar(self.cluster)
         self.reservations = Reservations(self.cluster, self.calendar, self.rows_for)
-        self.tell_nodes()
+        self.update_nodes()
 
     def rows_for(self, slot: Timeslot) -> Rows:
         return self.scheduler.rows_for(work_of(slot, "process"))
@@ -73,26 +78,26 @@ class Months:
 
     # --- what the mirror does ---
 
-    def tell_nodes(self) -> None:
+    def update_nodes(self) -> None:
         for name, cores in self.cores.items():
             own = {id: run for id, run in self.runs.items() if run.node == name}
             used = sum(run.cores for run in own.values())
-            told = node(name).cpu(cores).used(cpu=used).tasks(len(own))
-            self.cluster.upsert((told.unschedulable() if name in self.down else told).node)
+            received = node(name).cpu(cores).used(cpu=used).tasks(len(own))
+            self.cluster.upsert((received.unschedulable() if name in self.down else received).node)
             ends = {
-                # Until the end of a timeslot what leaves it leaves room to it alone.
+                # Until the end of a timeslot, capacity released inside it belongs to it alone.
                 id: (seconds_of(self.slots[run.slot].ends_at if run.slot else run.ends_at), {"cpu": 1000 * run.cores})
                 for id, run in own.items()
                 if run.ends_at is not None
             }
-            self.cluster.tell_ends(id_of(name), ends)
+            self.cluster.set_expected_ends(id_of(name), ends)
         for slot_id in self.slots:
             occupied: dict[UUID, dict[str, int]] = {}
             for run in self.runs.values():
                 if run.slot == slot_id:
                     amounts = occupied.setdefault(id_of(run.node), {"cpu": 0})
                     amounts["cpu"] += 1000 * run.cores
-            self.calendar.tell_occupied(slot_id, occupied)
+            self.calendar.set_occupied(slot_id, occupied)
         self.calendar.note_nodes({id_of(name) for name in self.cores})
 
     def put(self, slot: Timeslot) -> None:
@@ -101,12 +106,12 @@ class Months:
 
     # --- what the store does ---
 
-    def commit(self, moves: list[Move]) -> list[Timeslot]:
-        moved: list[Timeslot] = []
-        for move in moves:
-            places = move.slot.places if move.places is None else move.places
-            slot = replace(move.slot, status=move.status, places=places, version=move.slot.version + 1)
-            moved.append(slot)
+    def commit(self, updates: list[TimeslotUpdate]) -> list[Timeslot]:
+        updated: list[Timeslot] = []
+        for update in updates:
+            placements = update.slot.placements if update.placements is None else update.placements
+            slot = replace(update.slot, status=update.status, placements=placements, version=update.slot.version + 1)
+            updated.append(slot)
             old = self.slots.get(slot.replaces) if slot.replaces and slot.status is S.CONFIRMED else None
             if old is not None:
                 for run in self.runs.values():
@@ -117,23 +122,23 @@ class Months:
                 }
                 if old.id in self.placed:
                     self.placed.add(slot.id)
-                moved.append(replace(old, status=S.CANCELLED))
-        for slot in moved:
+                updated.append(replace(old, status=S.CANCELLED))
+        for slot in updated:
             if slot.status in OVER:
                 self.slots.pop(slot.id, None)
                 self.runs = {id: run for id, run in self.runs.items() if run.slot != slot.id}
                 self.waiting = {id: w for id, w in self.waiting.items() if w.booking != slot.id}
             else:
                 self.slots[slot.id] = slot
-        return moved
+        return updated
 
     # --- what the leader does ---
 
     def wait_until(self, time: datetime) -> None:
-        """The leader wakes whenever something is due."""
+        """The leader runs whenever something is due."""
         while (moment := min((due for due in self.due() if due > self.now), default=time)) < time:
             self.now = moment
-            self.turn()
+            self.iterate()
         self.now = time
 
     def due(self) -> Iterator[datetime]:
@@ -144,7 +149,7 @@ class Months:
         for slot in self.slots.values():
             yield from (slot.eligible_at, slot.ends_at)
 
-    def turn(self) -> None:
+    def iterate(self) -> None:
         """Until nothing moves: by time, then what is asked and lost, then what waits."""
         before, tasks = self.planned, {id: workload.tasks for id, workload in self.waiting.items()}
         self.pass_over_all()
@@ -163,27 +168,27 @@ class Months:
         for decision in decisions:
             self.start(decision)
         self.planned = {d.workload.id: d.planned_start for d in decisions if d.planned_start is not None}
-        self.tell_nodes()
+        self.update_nodes()
 
     def by_time(self) -> bool:
         self.runs = {id: run for id, run in self.runs.items() if run.ends_at is None or run.ends_at > self.now}
-        self.tell_nodes()
-        due = look([Due(slot, True) for slot in self.slots.values()], self.use(), {}, self.now)
-        for slot in self.commit(due.moves):
+        self.update_nodes()
+        due = due_actions([DueTimeslot(slot, True) for slot in self.slots.values()], self.use(), {}, self.now)
+        for slot in self.commit(due.updates):
             if slot.status in OVER:
                 self.calendar.drop(slot.id)
             else:
                 self.calendar.put(slot)
-        return bool(due.moves)
+        return bool(due.updates)
 
     def decide(self) -> bool:
-        moves = self.reservations.decide(self.now)
-        self.reservations.settle(moves, self.commit(moves))
-        return bool(moves)
+        updates = self.reservations.decide(self.now)
+        self.reservations.settle(updates, self.commit(updates))
+        return bool(updates)
 
-    def use(self) -> dict[UUID, Use]:
+    def use(self) -> dict[UUID, TimeslotUse]:
         inside = {run.slot for run in self.runs.values()}
-        return {id: Use(1, 0, id in self.placed, id in inside, None) for id in self.slots}
+        return {id: TimeslotUse(1, 0, id in self.placed, id in inside, None) for id in self.slots}
 
     def start(self, decision: Decision) -> None:
         workload = decision.workload
@@ -229,14 +234,14 @@ class Months:
             old = self.random.choice(live)
             ends_at = max(old.starts_at + HOUR, old.ends_at + self.random.randrange(-4, 8) * HOUR)
             count = old.count + self.random.choice([0, 0, 1])
-            changed = replace(old, status=S.REQUESTED, replaces=old.id, places={}, version=1)
+            changed = replace(old, status=S.REQUESTED, replaces=old.id, placements={}, version=1)
             self.put(replace(changed, id=self.new_id(), ends_at=ends_at, count=count))
 
     def cancel(self) -> None:
         live = [slot for slot in self.slots.values() if slot.status is not S.REQUESTED]
         if live:
             slot = self.random.choice(live)
-            for gone in self.commit([Move(slot, S.CANCELLED)]):
+            for gone in self.commit([TimeslotUpdate(slot, S.CANCELLED)]):
                 self.calendar.drop(gone.id)
 
     def submit(self) -> None:
@@ -276,8 +281,12 @@ class Months:
     def maintain(self) -> None:
         starts_at = self.now + self.random.randrange(0, 72) * HOUR
         kind, ends_at = TimeslotKind.MAINTENANCE, starts_at + self.random.randrange(1, 24) * HOUR
-        places = {id_of(self.random.choice(sorted(NODES))): 1}
-        self.put(Timeslot(self.new_id(), "upkeep", kind, "default", S.CONFIRMED, starts_at, ends_at, 0, places=places))
+        placements = {id_of(self.random.choice(sorted(NODES))): 1}
+        self.put(
+            Timeslot(
+                self.new_id(), "upkeep", kind, "default", S.CONFIRMED, starts_at, ends_at, 0, placements=placements
+            )
+        )
         self.planned = {}
 
     # --- what must hold ---
@@ -306,7 +315,7 @@ class Months:
 
     def windows(self, name: str) -> Iterator[tuple[UUID, datetime, datetime, int]]:
         for slot in self.slots.values():
-            tasks = slot.places.get(id_of(name), 0)
+            tasks = slot.placements.get(id_of(name), 0)
             if tasks and slot.status in (S.CONFIRMED, S.ACTIVE) and slot.kind is not TimeslotKind.MAINTENANCE:
                 yield slot.id, max(slot.eligible_at, self.now), slot.ends_at, tasks * slot.request["cpu"] // 1000
 
@@ -323,12 +332,12 @@ STEPS = [
 
 
 @pytest.mark.parametrize("seed", [6, 8, 23, 27])
-def test_what_is_promised_holds_for_months(seed: int):
+def test_invariants_hold_for_months(seed: int):
     months = Months(Random(seed))
     confirmed = 0
     while months.now < NOW + timedelta(days=60):
         months.wait_until(months.now + months.random.randrange(1, 16) * HOUR / 2)
         months.random.choice(STEPS)(months)
-        months.turn()
+        months.iterate()
         confirmed += sum(slot.status in (S.CONFIRMED, S.ACTIVE) for slot in months.slots.values())
     assert confirmed > 100

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: nothing exceeds a limit over all pools, and private work has its own cap."""
+"""Stateful test of quotas: no order of events exceeds a limit over all pools, and private work has its own cap."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +10,23 @@ from sqlalchemy import select
 
 from mooring.clock import now
 from mooring.model.decisions import Decision
-from mooring.model.pools import Binding
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.workloads import Kind
-from mooring.store import pools, tenants
-from mooring.store.pools import Pool
+from mooring.model.policy.pools import Binding
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.arrays import Array
+from mooring.model.workloads.schedule import DEFAULT_SCHEDULE, ScheduleOptions
+from mooring.model.workloads.workload import Kind
+from mooring.store.nodes import pools
+from mooring.store.nodes.pools import Pool
 from mooring.store.tables import tenant_resources
+from mooring.store.tenancy import tenants
 from tests.properties import proofs
 from tests.properties.machine import HEALTH, LATER, PICK, REPORTS, SORTS, Machine, Steps, on, on_sqlite, run
-from tests.store.harbour import LONG_AGO, Harbour
-from tests.store.tenancy import make_project, make_user
-from tests.store.test_charges import make_private
-from tests.store.test_charges import tenants as levels
-from tests.store.test_quota_guard import limit
+from tests.selection import examples
+from tests.store.commit.test_quota_guard import limit
+from tests.store.commit.test_tenant_usage import make_private
+from tests.store.commit.test_tenant_usage import tenants as levels
+from tests.store.harness import LONG_AGO, Harness
+from tests.store.tenant_builders import make_project, make_user
 
 LIMITED = [
     (Scope.KEYPAIR, "cpu"),
@@ -52,28 +56,28 @@ class Quotas(Machine):
 
     @initialize(who=WHO, what=st.sampled_from(LIMITED), amount=st.integers(0, 3))
     def begin(self, who: int, what: tuple[Scope, str], amount: int) -> None:
-        self.tenants = [self.harbour, self.do(self._neighbour())]
-        self.pools = [self.harbour.pool, self.do(self._second_pool())]
+        self.tenants = [self.harness, self.do(self._neighbour())]
+        self.pools = [self.harness.pool, self.do(self._second_pool())]
         for pool in self.pools:
-            self.node_ids.append(self.do(replace(self.harbour, pool=pool).node(f"n-{pool.name}", cpu=8)))
+            self.node_ids.append(self.do(replace(self.harness, pool=pool).node(f"n-{pool.name}", cpu=8)))
         self.set_limit(who, what, amount)
         for private in (False, True):
             self.submit(0, 0, Kind.DEPLOYMENT, 2, "1", "limited", private)
             self.submit(1, 1, Kind.SESSION, 2, "1", "retried", private)
 
-    async def _neighbour(self) -> Harbour:
+    async def _neighbour(self) -> Harness:
         """The same store for a user of another project."""
-        database = self.harbour.database
+        database = self.harness.database
         await make_project(database, "other")
         user_id = await make_user(database, "neighbour", project="other")
         async with database.read() as connection:
-            standing = await tenants.standing(connection, user_id)
-        assert standing is not None
-        assert standing.principal.access_key
-        return replace(self.harbour, principal=standing.principal)
+            account = await tenants.account(connection, user_id)
+        assert account is not None
+        assert account.principal.access_key
+        return replace(self.harness, principal=account.principal)
 
     async def _second_pool(self) -> Pool:
-        return await self.harbour.database.write(
+        return await self.harness.database.write(
             lambda c: pools.ensure(c, "second", runtimes=["process"], simulated=False, now=LONG_AGO)
         )
 
@@ -90,11 +94,13 @@ class Quotas(Machine):
     def submit(self, who: int, where: int, kind: Kind, replicas: int, cpu: str, sort: str, private: bool) -> None:
         name = f"w{next(self.numbers)}"
         tenant = replace(self.tenants[who], pool=self.pools[where])
-        workload_id = self.do(tenant.submit(name, kind=kind, replicas=replicas, cpu=cpu))
-        if kind is Kind.SESSION:
-            self.do(self.harbour.set(workload_id, **SORTS[sort]))
+        is_array = kind is Kind.SESSION and sort == "array"
+        schedule = ScheduleOptions(array=Array(0, 1, replicas)) if is_array else DEFAULT_SCHEDULE
+        workload_id = self.do(tenant.submit(name, kind=kind, replicas=replicas, cpu=cpu, schedule=schedule))
+        if kind is Kind.SESSION and not is_array:
+            self.do(self.harness.set(workload_id, **SORTS[sort]))
         if private:
-            self.do(make_private(self.harbour, workload_id))
+            self.do(make_private(self.harness, workload_id))
         self.workload_ids.append(workload_id)
 
     @rule(who=WHO, what=st.sampled_from(LIMITED), amount=st.integers(0, 4))
@@ -109,12 +115,12 @@ class Quotas(Machine):
     def bind(self, mode: Binding, late: bool) -> None:
         """The same decisions again change nothing."""
         if not late:
-            decisions = self.do(self.harbour.propose(at=now() + LATER))
+            decisions = self.do(self.harness.propose(at=now() + LATER))
             self.proposed = [decision for decision in decisions if decision.placements]
-        bound = self.do(self.harbour.commit(*self.proposed, mode=mode)).bound
-        before = self.do(proofs.books(self.harbour))
-        assert not bound or not self.do(self.harbour.commit(*bound, mode=mode)).bound
-        assert self.do(proofs.books(self.harbour)) == before
+        bound = self.do(self.harness.commit(*self.proposed, mode=mode)).bound
+        before = self.do(proofs.books(self.harness))
+        assert not bound or not self.do(self.harness.commit(*bound, mode=mode)).bound
+        assert self.do(proofs.books(self.harness)) == before
 
     @rule(reports=st.lists(st.tuples(PICK, st.sampled_from(REPORTS)), min_size=1, max_size=4))
     def report(self, reports: list[tuple[int, Steps]]) -> None:
@@ -131,12 +137,12 @@ class Quotas(Machine):
     async def _charges(self) -> dict[tuple[Tenant, str], int]:
         row = tenant_resources.c
         amounts = select(row.scope, row.tenant_id, row.slot_name, row.reserved + row.used)
-        rows = await self.harbour.rows(amounts.where(row.pool == ""))
+        rows = await self.harness.rows(amounts.where(row.pool == ""))
         return {(Tenant(Scope(scope), id), slot): amount for scope, id, slot, amount in rows}
 
 
 def test_limits_hold_after_every_step_on_sqlite(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run(on_sqlite(Quotas, sqlite_template, tmp_path), monkeypatch, max_examples=6, stateful_step_count=25)
+    run(on_sqlite(Quotas, sqlite_template, tmp_path), monkeypatch, max_examples=examples(6), stateful_step_count=25)
 
 
 @pytest.mark.soak

@@ -1,5 +1,8 @@
-"""Whatever happens in whatever order: ledger, counters and JSON agree, nothing is over capacity, the mirror follows,
-and what the scheduler proposes is what the commit accepts."""
+"""Stateful test of the store.
+
+In any order of events ledger, counters and JSON agree, no node is over capacity, the mirror follows, and the commit
+accepts what the scheduler proposes.
+"""
 
 from pathlib import Path
 from uuid import UUID
@@ -10,16 +13,18 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from mooring.clock import now
 from mooring.model.decisions import Decision
-from mooring.model.slots import parse_amounts
-from mooring.model.workloads import Kind, OnInsufficient
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.workloads.arrays import Array
+from mooring.model.workloads.schedule import DEFAULT_SCHEDULE, ScheduleOptions
+from mooring.model.workloads.workload import Kind, OnInsufficient
 from tests.properties import proofs
 from tests.properties.machine import (
     ADMIN,
     ANYTHING,
     HEALTH,
     LATER,
-    MOST_NODES,
-    MOST_WORKLOADS,
+    MAX_NODES,
+    MAX_WORKLOADS,
     PICK,
     REPORTS,
     SORTS,
@@ -31,6 +36,7 @@ from tests.properties.machine import (
     on_sqlite,
     run,
 )
+from tests.selection import examples
 from tests.servers import PostgresServer
 
 
@@ -60,7 +66,7 @@ class Store(Machine):
         for kind in Kind:
             self.submit(kind, replicas, "1", None, None, False, False, "retried", placed=True)
 
-    @precondition(lambda self: len(self.workload_ids) < MOST_WORKLOADS)
+    @precondition(lambda self: len(self.workload_ids) < MAX_WORKLOADS)
     @rule(
         kind=st.sampled_from(Kind),
         replicas=st.integers(1, 4),
@@ -84,8 +90,9 @@ class Store(Machine):
         sort: str,
         placed: bool,
     ) -> None:
+        is_array = kind is Kind.SESSION and sort == "array" and not (gang or fail)
         workload_id = self.do(
-            self.harbour.submit(
+            self.harness.submit(
                 f"w{next(self.numbers)}",
                 kind=kind,
                 replicas=replicas,
@@ -94,10 +101,11 @@ class Store(Machine):
                 gang=gang,
                 on_insufficient=OnInsufficient.FAIL if fail else OnInsufficient.WAIT,
                 slots={} if gpu is None else {"gpu": gpu},
+                schedule=ScheduleOptions(array=Array(0, 1, replicas), max_retries=1) if is_array else DEFAULT_SCHEDULE,
             )
         )
-        if kind is Kind.SESSION and not (sort == "array" and (gang or fail)):
-            self.do(self.harbour.set(workload_id, **SORTS[sort]))
+        if kind is Kind.SESSION and sort != "array":
+            self.do(self.harness.set(workload_id, **SORTS[sort]))
         self.workload_ids.append(workload_id)
         if placed:
             self.propose_and_bind()
@@ -105,39 +113,39 @@ class Store(Machine):
     @rule()
     def propose_and_bind(self) -> None:
         """Nothing changed in between: the committer accepts all that the proposer decided."""
-        result = self.do(self.harbour.bind(self.do(self.harbour.propose(at=now() + LATER))))
+        result = self.do(self.harness.bind(self.do(self.harness.propose(at=now() + LATER))))
         assert [why for _, why in result.conflicts] == []
         assert result.dropped == []
 
     @rule()
-    def turn(self) -> None:
+    def iterate(self) -> None:
         """The same with the mirror that only followed."""
         assert not self.do(self.loop.once())
-        assert self.loop.room.found_by_timer == 0
+        assert self.loop.pending_queue.found_by_timer == 0
 
     @rule()
     def propose(self) -> None:
-        self.proposed = self.do(self.harbour.propose(at=now() + LATER))
+        self.proposed = self.do(self.harness.propose(at=now() + LATER))
 
     @precondition(lambda self: self.proposed)
     @rule(twice=st.booleans())
     def bind_late(self, twice: bool) -> None:
-        """What was proposed may have been overtaken by anything since; it may also come twice."""
+        """Bind an old proposal, which any event may have overtaken since, and perhaps twice."""
         for _ in range(1 + twice):
-            self.do(self.harbour.bind(self.proposed))
+            self.do(self.harness.bind(self.proposed))
         self.proposed = []
 
-    @precondition(lambda self: len(self.node_ids) < MOST_NODES)
+    @precondition(lambda self: len(self.node_ids) < MAX_NODES)
     @rule(cpu=st.integers(1, 4), gpu=st.integers(0, 2), max_tasks=st.sampled_from([None, 1, 3]))
     def add_node(self, cpu: int, gpu: int, max_tasks: int | None) -> None:
         name = f"n{next(self.numbers)}"
-        self.node_ids.append(self.do(self.harbour.node(name, cpu=cpu, max_tasks=max_tasks, slots={"gpu": gpu})))
+        self.node_ids.append(self.do(self.harness.node(name, cpu=cpu, max_tasks=max_tasks, slots={"gpu": gpu})))
 
     @precondition(lambda self: self.node_ids)
     @rule(pick=PICK)
     def node_grows(self, pick: int) -> None:
         node_id = self.node_ids[pick % len(self.node_ids)]
-        self.do(self.harbour.connect(node_id, parse_amounts({"cpu": 5, "memory": "16Gi", "gpu": 3}), now()))
+        self.do(self.harness.connect(node_id, parse_amounts({"cpu": 5, "memory": "16Gi", "gpu": 3}), now()))
 
     @rule(reports=st.lists(st.tuples(PICK, st.one_of(st.sampled_from(REPORTS), ANYTHING)), min_size=1, max_size=4))
     def report(self, reports: list[tuple[int, Steps]]) -> None:
@@ -163,25 +171,25 @@ class Store(Machine):
 
     @invariant()
     def a_gang_of_a_job_is_placed_wholly_or_not_at_all(self) -> None:
-        self.do(proofs.check_together(self.harbour, ()))
+        self.do(proofs.check_together(self.harness, ()))
 
 
-def test_the_books_agree_after_every_step_on_sqlite(
+def test_ledger_counters_and_json_agree_after_every_step_on_sqlite(
     sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run(on_sqlite(Store, sqlite_template, tmp_path), monkeypatch, max_examples=10, stateful_step_count=30)
+    run(on_sqlite(Store, sqlite_template, tmp_path), monkeypatch, max_examples=examples(10), stateful_step_count=30)
 
 
-def test_the_books_agree_after_every_step_on_postgresql(
+def test_ledger_counters_and_json_agree_after_every_step_on_postgresql(
     postgres_server: PostgresServer, postgres_template: str, monkeypatch: pytest.MonkeyPatch
 ):
     make = on_postgresql(Store, postgres_server, postgres_template)
-    run(make, monkeypatch, max_examples=2, stateful_step_count=20)
+    run(make, monkeypatch, max_examples=examples(2), stateful_step_count=20)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_the_books_agree_over_long_histories(
+def test_ledger_counters_and_json_agree_over_long_histories(
     database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run(on(database, Store, request, tmp_path), monkeypatch, max_examples=60, stateful_step_count=50)

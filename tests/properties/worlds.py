@@ -7,7 +7,11 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
-from mooring.model.constraints import (
+from mooring.model.labels import Operator, Requirement, Selector
+from mooring.model.lifecycle import NodeStatus
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import Device, DeviceDemand
+from mooring.model.workloads.constraints import (
     Constraints,
     Effect,
     HostPort,
@@ -21,12 +25,13 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
-from mooring.model.devices import Device, DeviceDemand
-from mooring.model.labels import Operator, Requirement, Selector
-from mooring.model.lifecycle import NodeStatus
-from mooring.model.nodes import Node
-from mooring.model.workloads import Kind, OnInsufficient, Workload, new_tasks
-from mooring.scheduling.typical import Typical
+from mooring.model.workloads.workload import (
+    Kind,
+    OnInsufficient,
+    Workload,
+    new_tasks,
+)
+from mooring.scheduling.cluster.typical_requests import TypicalRequest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
@@ -44,7 +49,7 @@ class World:
     queue: list[Workload]
     fragmented: frozenset[str]
     """The pools that may split what fits on no device."""
-    typical: dict[str, tuple[Typical, ...]]
+    typical: dict[str, tuple[TypicalRequest, ...]]
 
 
 def world(seed: int, *, largest: int = 8) -> World:
@@ -134,9 +139,9 @@ def _device_demands(random: Random) -> tuple[DeviceDemand, ...]:
     return (DeviceDemand("gpu", models, random.choice((0, 0, 8, 20))),)
 
 
-def _typical(random: Random) -> tuple[Typical, ...]:
+def _typical(random: Random) -> tuple[TypicalRequest, ...]:
     return tuple(
-        Typical(
+        TypicalRequest(
             {"cpu": random.choice((0, 2)), "gpu": random.choice((0, 300, 500, 700, 1000, 1000, 2000))},
             random.randint(1, 9),
             frozenset("A") if _some(random, 0.2) else frozenset(),

@@ -10,9 +10,14 @@ from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from mooring.model.decisions import Decision
 from mooring.model.lifecycle import NodeStatus
-from mooring.model.nodes import Node
-from mooring.model.slots import parse_amounts, slot_type
-from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
+from mooring.model.nodes.node import Node
+from mooring.model.resources.slots import parse_amounts, slot_type
+from mooring.model.workloads.workload import (
+    Kind,
+    OnInsufficient,
+    Task,
+    Workload,
+)
 from mooring.scheduling import Pass, Profile, Scheduler
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -61,6 +66,9 @@ class NodeBuilder:
 
     def runtimes(self, *runtimes: str) -> NodeBuilder:
         return self._with(runtimes=frozenset(runtimes))
+
+    def isolation(self, offered: str, *, required: str) -> NodeBuilder:
+        return self._with(isolation=offered, required_isolation=required)
 
     def owner(self, user: str) -> NodeBuilder:
         return self._with(owner=id_of(user))

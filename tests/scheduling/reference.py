@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from mooring.model.decisions import SCORE_ONE, Outcome
-from mooring.model.nodes import Node
-from mooring.model.slots import fits
-from mooring.model.workloads import OnInsufficient, Workload
+from mooring.model.nodes.node import Node
+from mooring.model.resources.slots import fits
+from mooring.model.workloads.workload import OnInsufficient, Workload
 
 _DISTANCE = {
     ("us-east", "us-west"): 45,
@@ -95,7 +95,8 @@ def _on_one_node(states: Sequence[_State], workload: Workload) -> list[tuple[_St
     possible = [
         state
         for state in states
-        if _room(state, workload) >= count and (not workload.occupied or list(workload.occupied) == [state.node.id])
+        if _task_capacity(state, workload) >= count
+        and (not workload.occupied or list(workload.occupied) == [state.node.id])
     ]
     if not possible:
         return []
@@ -107,22 +108,22 @@ def _on_one_node(states: Sequence[_State], workload: Workload) -> list[tuple[_St
     return [(best, score)] * count
 
 
-def _room(state: _State, workload: Workload) -> int:
-    """How many of its tasks a node takes; these clusters are small, so that many are endless."""
+def _task_capacity(state: _State, workload: Workload) -> int:
+    """Return the number of tasks that fit on a node. The clusters are small, so 20 stands for unlimited."""
     own = workload.occupied.get(state.node.id, 0)
-    room = 0
-    while room < 20 and _may(state, workload, own + room):
+    capacity = 0
+    while capacity < 20 and _may(state, workload, own + capacity):
         _count(state, workload, 1)
-        room += 1
-    if room == 20:
-        room = 1 << 31
-    for _ in range(min(room, 20)):
+        capacity += 1
+    if capacity == 20:
+        capacity = 1 << 31
+    for _ in range(min(capacity, 20)):
         _count(state, workload, -1)
-    return room
+    return capacity
 
 
 def _domains(states: Sequence[_State], workload: Workload) -> Iterator[list[_State]]:
-    """The domains that hold all tasks, the narrowest level first, then by the least room, then by name."""
+    """The domains that hold all tasks, the narrowest level first, then by the least capacity, then by name."""
     known = [state for state in states if workload.occupied.get(state.node.id)]
     for level in range(len(workload.pack), 0, -1):
         domains: dict[tuple[str, ...], list[_State]] = {}
@@ -131,12 +132,14 @@ def _domains(states: Sequence[_State], workload: Workload) -> Iterator[list[_Sta
             if all(key in labels for key in workload.pack[:level]):
                 domains.setdefault(tuple(labels[key] for key in workload.pack[:level]), []).append(state)
         holding = [
-            (sum(_room(state, workload) for state in domain), number, domain)
+            (sum(_task_capacity(state, workload) for state in domain), number, domain)
             for number, domain in enumerate(domains.values())
             if all(any(state is other for other in domain) for state in known)
         ]
         yield from (
-            domain for room, _, domain in sorted(holding, key=lambda each: each[:2]) if room >= len(workload.tasks)
+            domain
+            for capacity, _, domain in sorted(holding, key=lambda each: each[:2])
+            if capacity >= len(workload.tasks)
         )
 
 

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from mooring.model.constraints import Constraints, HostPort, Spread, TaskTerm
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.labels import equal_to
+from mooring.model.workloads.constraints import (
+    Constraints,
+    HostPort,
+    Spread,
+    TaskTerm,
+)
 from mooring.scheduling import Scheduler
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.cluster.trial import Trial
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, chosen, node, workload
 
 FOUR_CORES = [node("a").cpu(4), node("b").cpu(4)]
@@ -56,43 +63,43 @@ def test_at_least_so_many_tasks_are_placed_or_none(name, asks, placed, compiled)
     assert (decision.outcome is Outcome.PLACED) == (placed > 0)
 
 
-def test_too_few_tasks_that_start_together_say_how_many_have_room(compiled):
+def test_the_reason_of_a_gang_says_how_many_tasks_fit(compiled):
     gang = decide(FOUR_CORES, workload("w").cpu(1).memory(0).replicas(9).gang(), compiled)
     assert gang.reason is not None
     assert gang.reason.message == (
-        "room for 8 of 9 tasks, which start together; for the next, 0 of 2 nodes: 2 lack 1 cpu (best has 0)"
+        "capacity for 8 of 9 tasks, which start together; for the next, 0 of 2 nodes: 2 lack 1 cpu (best has 0)"
     )
     assert gang.reason.cure == "change"
     part = decide(FOUR_CORES, workload("w").cpu(2).replicas(6).at_least(5), compiled)
     assert part.reason is not None
-    assert part.reason.message.startswith("room for 4 of 6 tasks, of which 5 start together; for the next, 0 of 2")
+    assert part.reason.message.startswith("capacity for 4 of 6 tasks, of which 5 start together; for the next, 0 of 2")
     assert part.reason.details["tasks"] == {"need": 6, "found": 4}
 
 
-def test_what_was_not_tried_says_that_the_room_may_be_less(compiled):
+def test_the_reason_of_an_untried_gang_says_that_fewer_tasks_may_fit(compiled):
     apart = constrained(workload("w").cpu(1).replicas(9).gang(), anti_affinity=(TaskTerm("metadata.name", SELF),))
     decision = decide(FOUR_CORES, apart, compiled)
     assert decision.reason is not None
-    assert decision.reason.message.startswith("room for at most 8 of 9 tasks, which start together; ")
+    assert decision.reason.message.startswith("capacity for at most 8 of 9 tasks, which start together; ")
     tried = replace(apart.workload, tasks=apart.workload.tasks[:3])
     reason = scheduler(FOUR_CORES, compiled).decide(tried, NOW).reason
     assert reason is not None
     assert reason.message.startswith(
-        "room for 2 of 3 tasks, which start together; for the next, 0 of 2 nodes: 2 beside"
+        "capacity for 2 of 3 tasks, which start together; for the next, 0 of 2 nodes: 2 not matching"
     )
 
 
-def test_a_gang_without_room_is_refused_before_any_of_its_tasks_is_tried(compiled):
+def test_a_gang_without_capacity_is_refused_before_any_of_its_tasks_is_tried(compiled):
     lab = scheduler(FOUR_CORES, compiled)
     lab.place([workload("first").cpu(1).workload], NOW)
     before = lab.cluster.changes.revision
-    logged = None if lab._engine is None else int(lab._engine.nodes.head[0])
+    logged = None if lab._placer._engine is None else int(lab._placer._engine.nodes.head[0])
     lab.place([workload(f"gang-{number}").cpu(1).replicas(8).gang().workload for number in range(50)], NOW)
     assert lab.cluster.changes.revision == before
-    assert logged is None or (lab._engine is not None and int(lab._engine.nodes.head[0]) == logged)
+    assert logged is None or (lab._placer._engine is not None and int(lab._placer._engine.nodes.head[0]) == logged)
 
 
-def test_a_gang_without_room_is_looked_at_again_once_something_left(compiled):
+def test_a_gang_without_capacity_is_tried_again_once_a_task_ended(compiled):
     full = node("a").cpu(4).used(cpu=2)
     lab = scheduler([full, node("b").cpu(4)], compiled)
     gang = workload("gang").cpu(1).replicas(8).gang().workload
@@ -103,7 +110,7 @@ def test_a_gang_without_room_is_looked_at_again_once_something_left(compiled):
     assert lab.decide(smaller, NOW).outcome is Outcome.WAITING
 
 
-def test_a_smaller_gang_of_the_same_shape_finds_the_room_that_a_larger_one_lacks(compiled):
+def test_a_smaller_gang_of_the_same_shape_finds_the_capacity_that_a_larger_one_lacks(compiled):
     lab = scheduler(FOUR_CORES, compiled)
     sizes = (9, 5, 4, 3, 1)
     waiting = [
@@ -132,17 +139,17 @@ def test_a_single_node_workload_is_on_one_node_wholly_or_not_at_all(name, asks, 
     assert len({placement.score for placement in decision.placements}) <= 1
 
 
-def test_a_single_node_workload_needs_room_for_the_number_of_its_tasks(compiled):
+def test_a_single_node_workload_needs_capacity_for_the_number_of_its_tasks(compiled):
     cluster = [node("few").cpu(64).tasks(8, at_most=10), node("many").cpu(8).tasks(0, at_most=3)]
     assert chosen(decide(cluster, workload("w").cpu(1).replicas(3).single_node(), compiled)) == ["many"] * 3
     none = decide(cluster, workload("w").cpu(1).replicas(4).single_node(), compiled)
     assert none.reason is not None
     assert none.reason.message == (
-        "all 4 tasks go to one node; 0 of 2 nodes: 2 without room for 4 more tasks (at most 10)"
+        "all 4 tasks go to one node; 0 of 2 nodes: 2 without capacity for 4 more tasks (at most 10)"
     )
 
 
-def test_a_single_node_workload_says_what_its_tasks_lack_together(compiled):
+def test_a_single_node_workload_reports_the_total_that_its_tasks_lack(compiled):
     reason = decide(FOUR_CORES, workload("w").cpu(2).replicas(3).single_node(), compiled).reason
     assert reason is not None
     assert reason.message == "all 3 tasks go to one node; 0 of 2 nodes: 2 lack 6 cpu (best has 4)"
@@ -252,3 +259,22 @@ def test_tasks_that_back_off_are_waited_for_only_as_far_as_they_are_needed(due):
     assert len(decision.placements) == (0 if due == 1 else 2)
     assert decision.reason is not None
     assert decision.reason.details["not_before"] == "2026-01-01T12:00:30+00:00"
+
+
+def test_a_gang_takes_nodes_with_capacity_for_one_task_each_in_one_step(monkeypatch: pytest.MonkeyPatch):
+    steps: list[int] = []
+    assume = Trial.assume
+
+    def counted(trial: Trial, rows: Rows, *rest: Any, **options: Any) -> None:
+        steps.append(len(rows))
+        assume(trial, rows, *rest, **options)
+
+    monkeypatch.setattr(Trial, "assume", counted)
+    nodes = [node("a").cpu(4), node("b").cpu(7), node("c").cpu(5), node("d").cpu(6)]
+    asks = workload("w").cpu(4).replicas(3).gang()
+    decision = decide(nodes, asks, compiled=False)
+    assert steps == [3]
+    assert chosen(decision) == chosen(decide(nodes, asks, compiled=True)) == ["b", "d", "c"]
+    steps.clear()
+    decide([node("a").cpu(8), node("b").cpu(4)], asks, compiled=False)
+    assert steps == [1, 1, 1]

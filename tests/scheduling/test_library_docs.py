@@ -1,4 +1,4 @@
-"""The examples of docs/library.md are run as they stand."""
+"""The examples of docs/how-to/library.md are run as they stand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import doctest
 import re
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "library.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "library.md"
 
 
 def test_the_examples_of_the_library_documentation_hold():

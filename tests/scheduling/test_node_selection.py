@@ -51,8 +51,8 @@ def test_the_nodes_chosen(name, asks, expected):
     assert chosen(decision) == expected, name
 
 
-def test_spreading_does_not_override_room():
-    """small has no task of the workload, and no room either."""
+def test_spreading_does_not_override_capacity():
+    """small has no task of the workload, and no free capacity either."""
     decision = decide(NODES, workload("w").cpu(6).replicas(3).spread())
     assert chosen(decision) == ["big", "mid", "big"]
 

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import NodeStatus
-from mooring.model.nodes import Node
-from mooring.model.slots import fits
-from mooring.model.workloads import OnInsufficient, Workload
+from mooring.model.nodes.node import Node
+from mooring.model.resources.slots import fits
+from mooring.model.workloads.workload import OnInsufficient, Workload
 from mooring.scheduling import Cluster, Pass, Registry, Scheduler
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.evaluation import Evaluation, Evaluations
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape, shape_of
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape, shape_of
+from mooring.scheduling.plugins.evaluation import Evaluation, Evaluations
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 from tests.scheduling.builders import NOW, id_of, node, workload
 from tests.scheduling.reference import Answer, decide_all
+from tests.selection import examples
 
 SLOTS = ("cpu", "memory", "gpu")
 USERS = ("ann", "ben")
@@ -100,13 +101,13 @@ def answers(result: Pass) -> list[Answer]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(clusters(), queues())
 def test_a_pass_decides_as_one_task_after_the_other_on_every_node_would(cluster, queue):
     assert answers(Scheduler(cluster).run(queue, NOW)) == decide_all(cluster, queue)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters(), queues())
 def test_nothing_is_placed_over_capacity_and_outcomes_say_what_was_placed(cluster, queue):
     decisions = Scheduler(cluster).run(queue, NOW).decisions
@@ -134,11 +135,11 @@ def _check_capacity(machine: Node, decisions: Sequence[Decision]) -> None:
 
 def _check_outcome(decision: Decision) -> None:
     work = decision.workload
-    fails_at_once = work.on_insufficient is OnInsufficient.FAIL and not work.placed_before
+    fails_if_unschedulable = work.on_insufficient is OnInsufficient.FAIL and not work.placed_before
     placed = len(decision.placements)
     assert (decision.outcome is Outcome.PLACED) == (placed > 0)
     assert (decision.reason is None) == (placed == len(work.tasks))
-    if work.gang or work.single_node or (fails_at_once and work.min_tasks is None):
+    if work.gang or work.single_node or (fails_if_unschedulable and work.min_tasks is None):
         assert placed in (0, len(work.tasks))
     elif work.min_tasks is not None:
         there = placed + sum(work.occupied.values())
@@ -146,12 +147,12 @@ def _check_outcome(decision: Decision) -> None:
     if work.single_node and placed:
         assert len({*work.occupied, *(placement.node_id for placement in decision.placements)}) == 1
     if not placed:
-        assert decision.outcome is (Outcome.IMPOSSIBLE if fails_at_once else Outcome.WAITING)
+        assert decision.outcome is (Outcome.IMPOSSIBLE if fails_if_unschedulable else Outcome.WAITING)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(clusters(), queues(), st.randoms(use_true_random=False))
-def test_the_order_in_which_nodes_and_workloads_are_told_changes_nothing(cluster, queue, random):
+def test_the_order_of_nodes_and_workloads_changes_nothing(cluster, queue, random):
     expected = Scheduler(cluster).run(queue, NOW)
     shuffled_cluster, shuffled_queue = list(cluster), list(queue)
     random.shuffle(shuffled_cluster)
@@ -181,7 +182,7 @@ class FailsForTheMoon:
         raise AssertionError("it rejects nothing")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(clusters(), queues())
 def test_a_failing_plugin_hurts_only_its_workloads(cluster, queue):
     registry = Registry()
@@ -193,7 +194,7 @@ def test_a_failing_plugin_hurts_only_its_workloads(cluster, queue):
     assert tuple(unhurt) == Scheduler(cluster).run([decision.workload for decision in unhurt], NOW).decisions
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters(), queues())
 def test_an_explanation_is_the_decision_with_its_grounds_and_changes_nothing(cluster, queue):
     lab = Scheduler(cluster)
@@ -221,12 +222,12 @@ def changes(draw: st.DrawFn) -> Sequence[tuple[str, Node]]:
     return [(draw(kinds), draw(nodes(f"node-{draw(st.integers(0, 9))}"))) for _ in range(count)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(clusters(), queues(), st.lists(changes(), min_size=1, max_size=3))
-def test_what_is_kept_of_a_shape_equals_a_fresh_look_after_any_changes(cluster, queue, rounds):
+def test_a_cached_evaluation_equals_a_fresh_one_after_any_changes(cluster, queue, rounds):
     columns = Cluster(cluster)
     profile = Registry().profile()
-    kept = Evaluations(columns, profile)
+    stored = Evaluations(columns, profile)
     for changes_of_round in rounds:
         for kind, machine in changes_of_round:
             _change(columns, kind, machine, queue[0])
@@ -234,7 +235,7 @@ def test_what_is_kept_of_a_shape_equals_a_fresh_look_after_any_changes(cluster, 
             shape = shape_of(work, columns)
             fresh = Evaluation(shape, columns, profile)
             fresh.refresh()
-            assert np.array_equal(kept.of(shape).keys, fresh.keys)
+            assert np.array_equal(stored.of(shape).keys, fresh.keys)
 
 
 def _change(columns: Cluster, kind: str, machine: Node, work: Workload) -> None:

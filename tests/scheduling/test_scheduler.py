@@ -67,7 +67,7 @@ def test_a_gang_is_placed_wholly_or_not_at_all():
     assert chosen(decision_of(result.decisions, "rest")) == ["a", "b"]
 
 
-def test_a_part_is_placed_where_tasks_do_not_belong_together():
+def test_tasks_without_a_gang_are_placed_in_part():
     decision = decide(FOUR_CORES, workload("w").cpu(3).replicas(3))
     assert decision.outcome is Outcome.PLACED
     assert [placement.task_id for placement in decision.placements] == [task.id for task in decision.workload.tasks[:2]]
@@ -137,7 +137,7 @@ def test_a_node_that_leaves_is_not_chosen_and_one_that_comes_is():
     assert chosen(run(lab, workload("w")).decisions[0]) == ["c"]
 
 
-def test_a_measured_load_moves_the_choice():
+def test_a_measured_load_changes_the_selected_node():
     lab = scheduler(FOUR_CORES)
     assert chosen(run(lab, workload("w")).decisions[0]) == ["a"]
     lab.cluster.set_load(node("a").node.id, 50, 50)
@@ -150,7 +150,7 @@ def test_an_empty_pass_and_a_workload_without_waiting_tasks():
     assert run(lab, workload("w").replicas(0)).decisions[0].outcome is Outcome.PLACED
 
 
-def test_more_shapes_than_are_kept_in_mind():
+def test_more_shapes_than_the_cache_holds_are_placed_alike():
     lab = scheduler([node("a").cpu(1000)])
     fitting = [workload(f"w{number}").cpu(f"{number}m") for number in range(1, 300)]
     for _ in range(2):

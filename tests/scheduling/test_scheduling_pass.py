@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.dependencies import Condition, Dependency
 from mooring.model.lifecycle import WorkloadStatus
-from mooring.model.pools import HeadOfLine
-from mooring.model.preemption import Preemption, Resident
-from mooring.model.quotas import SESSIONS, Scope, Tenant
+from mooring.model.policy.pools import HeadOfLine
+from mooring.model.policy.preemption import Preemption, RunningTask
+from mooring.model.tenancy.quotas import SESSIONS, Scope, Tenant
+from mooring.model.workloads.dependencies import Condition, Dependency
 from mooring.scheduling import Scheduler
 from mooring.scheduling.admission import Admission, AdmissionContext
-from mooring.scheduling.ordering.drf import DrfSequencer
-from mooring.scheduling.plugins import Sequencer
+from mooring.scheduling.plugins.ordering.drf import DrfSequencer
+from mooring.scheduling.plugins.protocols import Sequencer
 from mooring.scheduling.scheduler import Pass
-from mooring.scheduling.usage import Usage
+from mooring.scheduling.tenant_usage import Usage
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, id_of, node, workload
 
 FOUR_CORES = [node("n").cpu(4)]
@@ -46,7 +46,7 @@ def run(
 
 
 def outcomes(result: Pass) -> dict[str, str]:
-    """What became of each workload: its outcome, or the code of why it waits."""
+    """Return by workload its outcome, or the code of its unschedulable reason."""
     return {decision.workload.name: _word(decision) for decision in result.decisions}
 
 
@@ -60,7 +60,7 @@ def with_(builder: WorkloadBuilder, **fields: Any) -> WorkloadBuilder:
 
 def limited(**limits: int) -> Usage:
     usage = Usage()
-    usage.tell(Tenant(Scope.USER, str(id_of("someone"))), limits=limits, name="someone")
+    usage.update(Tenant(Scope.USER, str(id_of("someone"))), limits=limits, name="someone")
     return usage
 
 
@@ -78,7 +78,7 @@ def test_a_large_workload_of_high_priority_stops_small_ones_of_low_priority(comp
 
 
 @EITHER_WAY
-def test_who_is_behind_the_work_of_another_user_is_not_told_its_name(compiled: bool):
+def test_the_reason_of_a_blocked_workload_does_not_name_the_work_of_another_user(compiled: bool):
     secret = with_(workload("secret").cpu(4).created(-1), user_id=id_of("another"))
     waiting = [workload("s1").cpu(2), secret, workload("s3").priority(5).cpu(1)]
     reason = run(FOUR_CORES, *waiting, compiled=compiled).decisions[2].reason
@@ -88,7 +88,7 @@ def test_who_is_behind_the_work_of_another_user_is_not_told_its_name(compiled: b
 
 
 @EITHER_WAY
-def test_a_node_that_may_take_no_more_tasks_lacks_room_as_well(compiled: bool):
+def test_a_node_at_its_task_limit_lacks_capacity_as_well(compiled: bool):
     full = [node("n").cpu(8).tasks(2, at_most=2)]
     result = run(full, workload("first").cpu(1), workload("second").cpu(1).created(-1), compiled=compiled)
     assert outcomes(result) == {"first": "tasks-per-node", "second": "blocked"}
@@ -109,7 +109,7 @@ def test_a_node_that_may_take_no_more_tasks_lacks_room_as_well(compiled: bool):
         pytest.param({"request": {"cpu": 64_000, "gpu": 1}, "private": True}, id="no node is large enough"),
     ],
 )
-def test_what_more_room_does_not_cure_stops_nobody(head: dict[str, Any], compiled: bool):
+def test_a_workload_that_more_capacity_does_not_cure_blocks_nothing(head: dict[str, Any], compiled: bool):
     first = with_(workload("first").cpu(1), **head)
     result = run(FOUR_CORES, first, workload("second").cpu(1).created(-1), usage=limited(cpu=2000), compiled=compiled)
     found = outcomes(result)
@@ -123,7 +123,7 @@ def test_one_that_fails_at_once_and_one_that_backs_off_stop_nobody():
     assert outcomes(result)["fits"] == "placed"
 
 
-def test_every_pool_has_a_line_of_its_own():
+def test_every_pool_has_its_own_queue():
     nodes = [node("n").cpu(1), NodeBuilder(replace(node("m").cpu(1).node, pool="other"))]
     busy = [workload("a1").cpu(1), workload("a2").cpu(1).created(-1), workload("a3").created(-2)]
     result = run(nodes, *busy, workload("b").pool("other").cpu(1).created(-3))
@@ -131,16 +131,38 @@ def test_every_pool_has_a_line_of_its_own():
 
 
 @pytest.mark.parametrize("head_of_line", [HeadOfLine.STRICT, HeadOfLine.BACKFILL])
-def test_a_workload_that_makes_room_for_itself_stops_nobody(head_of_line: HeadOfLine):
+def test_a_workload_that_preempts_blocks_nothing(head_of_line: HeadOfLine):
     nodes = [node("n").cpu(4).used(cpu=4).tasks(1), node("m").cpu(2)]
-    low = Resident(id_of("low"), id_of("low"), id_of("n"), 1, {"cpu": 4000})
+    low = RunningTask(id_of("low"), id_of("low"), id_of("n"), 1, {"cpu": 4000})
     # It has waited for as long as others may pass it.
     waiting = [workload("high").priority(50).cpu(4).created(3600), workload("small").cpu(1)]
-    result = run(nodes, *waiting, head_of_line=head_of_line, preemption=Preemption(), residents=[low])
+    result = run(nodes, *waiting, head_of_line=head_of_line, preemption=Preemption(), running_tasks=[low])
     assert {d.workload.name: d.outcome for d in result.decisions} == {
         "high": Outcome.RESERVED,
         "small": Outcome.PLACED,
     }
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("waited", [3599, 3600])
+def test_a_head_without_a_plan_that_waited_too_long_preempts_before_work_behind_it_is_placed(
+    waited: int, compiled: bool
+):
+    nodes = [node("n").cpu(4).used(cpu=3).tasks(1)]
+    low = RunningTask(id_of("low"), id_of("low"), id_of("n"), 1, {"cpu": 3000})
+    waiting = [workload("high").priority(50).cpu(4).created(waited), workload("small").priority(50).cpu(1)]
+    result = run(
+        nodes,
+        *waiting,
+        head_of_line=HeadOfLine.BACKFILL,
+        preemption=Preemption(),
+        running_tasks=[low],
+        compiled=compiled,
+    )
+    expected = {"high": Outcome.RESERVED, "small": Outcome.WAITING}
+    if waited < 3600:
+        expected = {"high": Outcome.WAITING, "small": Outcome.PLACED}
+    assert {d.workload.name: d.outcome for d in result.decisions} == expected
 
 
 @EITHER_WAY
@@ -156,9 +178,9 @@ def test_what_is_admitted_is_charged_and_the_next_of_the_tenant_waits(compiled: 
 
 @EITHER_WAY
 @pytest.mark.parametrize("head_of_line", HeadOfLine)
-def test_what_finds_no_place_is_refunded_and_lets_others_of_the_tenant_in(compiled: bool, head_of_line: HeadOfLine):
+def test_an_unplaced_workload_is_refunded_and_lets_others_of_the_tenant_in(compiled: bool, head_of_line: HeadOfLine):
     usage = limited(cpu=8000)
-    # No node has 8 cores: the large one takes the quota, finds no room, and gives it back.
+    # No node has 8 cores: the large one takes the quota, fits nowhere, and releases it.
     waiting = [workload("large").cpu(8).created(9), workload("small").cpu(2)]
     result = run(FOUR_CORES, *waiting, usage=usage, compiled=compiled, head_of_line=head_of_line)
     assert outcomes(result)["small"] == "placed"
@@ -175,7 +197,7 @@ def test_tasks_that_may_start_apart_are_placed_as_far_as_the_quota_reaches():
 
 
 @EITHER_WAY
-def test_shares_of_those_who_are_not_let_in_do_not_move(compiled: bool):
+def test_shares_of_rejected_workloads_do_not_change(compiled: bool):
     usage = limited(cpu=1000)
     mine = [workload(f"mine{n}").cpu(1).created(99 - n) for n in range(30)]
     others = [workload(f"other{n}").user("other").cpu(1).created(9 - n) for n in range(9)]
@@ -204,7 +226,7 @@ def test_shares_of_those_who_are_not_let_in_do_not_move(compiled: bool):
     fair=st.booleans(),
     limit=st.integers(2, 30),
 )
-def test_the_kernels_decide_as_the_numpy_face_where_one_may_stop_others(
+def test_the_kernels_decide_as_the_numpy_path_where_one_may_stop_others(
     asked: list[tuple[str, int, int, bool, int]], head_of_line: HeadOfLine, fair: bool, limit: int
 ) -> None:
     waiting = []
@@ -214,7 +236,7 @@ def test_the_kernels_decide_as_the_numpy_face_where_one_may_stop_others(
     results = []
     for compiled in (False, True):
         usage = Usage()
-        usage.tell(Tenant(Scope.USER, str(id_of("a"))), limits={"cpu": limit * 1000}, name="a")
+        usage.update(Tenant(Scope.USER, str(id_of("a"))), limits={"cpu": limit * 1000}, name="a")
         sequencer = DrfSequencer() if fair else None
         nodes = [node("n").cpu(9), node("m").cpu(7)]
         results.append(

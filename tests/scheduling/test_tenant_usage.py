@@ -1,13 +1,13 @@
-"""What tenants use in memory: charged on admission, refunded where nothing came of it."""
+"""Tenant usage in memory: charged on admission, refunded for workloads that are not placed."""
 
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.workloads import Workload, new_tasks
-from mooring.scheduling.usage import Usage, tenants_of
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.workload import Workload, new_tasks
+from mooring.scheduling.tenant_usage import Usage, tenants_of
 from tests.scheduling.builders import id_of
 
 WORK = Workload(
@@ -46,7 +46,7 @@ def test_a_session_is_given_back_with_its_last_task():
 
 def test_what_has_a_node_already_is_no_further_session():
     usage = Usage()
-    usage.tell(USER, used={"sessions": 1}, limits={"sessions": 1})
+    usage.update(USER, used={"sessions": 1}, limits={"sessions": 1})
     grown = replace(WORK, occupied={id_of("n1"): 1})
     assert usage.session_violations(grown) == []
     usage.charge(grown)
@@ -60,26 +60,26 @@ def test_private_work_is_counted_apart_and_its_amounts_nowhere():
     usage.charge(private)
     assert usage.used_by(USER) == {"private-sessions": 1}
     assert usage.used_in("blue", WORK.user_id) == {}
-    usage.tell(PROJECT, limits={"cpu": 0})
+    usage.update(PROJECT, limits={"cpu": 0})
     assert usage.violations(private, 3) == []
     assert usage.tasks_within(private) == 3
 
 
 def test_the_tightest_limit_says_how_many_tasks_may_start():
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 5000})
-    usage.tell(DOMAIN, limits={"cpu": 9000, "memory": 4096}, used={"cpu": 6000})
+    usage.update(USER, limits={"cpu": 5000})
+    usage.update(DOMAIN, limits={"cpu": 9000, "memory": 4096}, used={"cpu": 6000})
     assert usage.tasks_within(WORK) == 1
-    usage.tell(DOMAIN, used={"cpu": 5000})
+    usage.update(DOMAIN, used={"cpu": 5000})
     assert usage.tasks_within(WORK) == 2
-    usage.tell(KEYPAIR, limits={"sessions": 1}, used={"sessions": 1})
+    usage.update(KEYPAIR, limits={"sessions": 1}, used={"sessions": 1})
     assert usage.tasks_within(WORK) == 0
 
 
 def test_all_slots_of_a_limit_are_compared_those_that_nothing_is_asked_of_too():
     """The limit was lowered below what is in use: nothing more starts until that is over."""
     usage = Usage()
-    usage.tell(PROJECT, limits={"gpu": 1000}, used={"gpu": 2000}, name="vision")
+    usage.update(PROJECT, limits={"gpu": 1000}, used={"gpu": 2000}, name="vision")
     (violation,) = usage.violations(WORK, 1)
     assert (violation.slot, violation.used, violation.requested, violation.limit, violation.excess) == (
         "gpu",
@@ -93,7 +93,7 @@ def test_all_slots_of_a_limit_are_compared_those_that_nothing_is_asked_of_too():
 
 def test_the_worked_numbers_of_a_violation():
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 8}, used={"cpu": 6}, name="ann")
+    usage.update(USER, limits={"cpu": 8}, used={"cpu": 6}, name="ann")
     (violation,) = usage.violations(replace(WORK, request={"cpu": 4}), 1)
     assert violation.as_dict() == {
         "scope": "user",
@@ -107,25 +107,25 @@ def test_the_worked_numbers_of_a_violation():
     }
 
 
-def test_being_told_replaces_what_was_charged_and_says_whether_it_eases():
+def test_an_update_replaces_the_usage_and_returns_whether_it_eases():
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 8000})
+    usage.update(USER, limits={"cpu": 8000})
     usage.charge(WORK)
-    assert not usage.tell(USER, used={"cpu": 7000, "memory": 4096, "sessions": 1})
-    assert usage.tell(USER, used={"cpu": 6500, "memory": 4096, "sessions": 1})
-    assert usage.tell(USER, limits={"cpu": 6500})
-    assert not usage.tell(USER, limits={"cpu": 6500})
+    assert not usage.update(USER, used={"cpu": 7000, "memory": 4096, "sessions": 1})
+    assert usage.update(USER, used={"cpu": 6500, "memory": 4096, "sessions": 1})
+    assert usage.update(USER, limits={"cpu": 6500})
+    assert not usage.update(USER, limits={"cpu": 6500})
     assert usage.tasks_within(WORK) == 0
-    assert usage.tell(USER, limits={})
+    assert usage.update(USER, limits={})
     assert usage.tasks_within(WORK) == 3
-    usage.tell_in_pools(WORK.user_id, {"green": {"cpu": 1}})
+    usage.set_used_in_pools(WORK.user_id, {"green": {"cpu": 1}})
     assert usage.used_in("blue", WORK.user_id) == {}
 
 
 def test_tenants_without_a_name_go_by_their_id():
     usage = Usage()
     assert usage.name_of(Tenant(Scope.DOMAIN, "x")) == "x"
-    usage.tell(PROJECT, name="vision")
+    usage.update(PROJECT, name="vision")
     assert usage.names_of(WORK)["project"] == "vision"
 
 
@@ -134,12 +134,12 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), AMOUNT, st.integers(1, 4), st
 
 
 @given(STEPS, st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 40)))
-def test_what_is_admitted_never_exceeds_a_limit_and_is_the_sum_of_what_was_kept(
+def test_admitted_usage_never_exceeds_a_limit_and_is_the_sum_of_the_reservations(
     steps: list[tuple[str, int, int, int]], limits: dict[str, int]
 ):
     """Workloads of three users of one project: each starts what may, and gives some of it back."""
-    usage, kept = Usage(), 0
-    usage.tell(PROJECT, limits=limits)
+    usage, stored = Usage(), 0
+    usage.update(PROJECT, limits=limits)
     for number, (user, cpu, tasks, back) in enumerate(steps):
         name = f"w{number}"
         asked = replace(WORK, user_id=id_of(user), request={"cpu": cpu}, tasks=new_tasks(name, tasks))
@@ -149,16 +149,16 @@ def test_what_is_admitted_never_exceeds_a_limit_and_is_the_sum_of_what_was_kept(
         usage.charge(started)
         returned = min(back, len(started.tasks))
         usage.refund(started, returned)
-        kept += cpu * (len(started.tasks) - returned)
-        assert usage.used_by(PROJECT).get("cpu", 0) == kept <= limits.get("cpu", kept)
+        stored += cpu * (len(started.tasks) - returned)
+        assert usage.used_by(PROJECT).get("cpu", 0) == stored <= limits.get("cpu", stored)
 
 
 def test_timeslots_in_force_count_for_their_booker_until_they_are_over():
     usage, user = Usage(), Tenant(Scope.USER, "u")
-    usage.tell(user, used={"cpu": 1000})
-    assert usage.tell_booked({user: {"cpu": 4000, "gpu": 1000}}) == set()
+    usage.update(user, used={"cpu": 1000})
+    assert usage.set_booked({user: {"cpu": 4000, "gpu": 1000}}) == set()
     assert usage.used_by(user) == {"cpu": 5000, "gpu": 1000}
-    usage.tell(user, used={"cpu": 2000})
+    usage.update(user, used={"cpu": 2000})
     assert usage.used_by(user) == {"cpu": 6000, "gpu": 1000}
-    assert usage.tell_booked({}) == {user}
+    assert usage.set_booked({}) == {user}
     assert usage.used_by(user) == {"cpu": 2000}

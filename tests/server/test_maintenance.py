@@ -2,19 +2,21 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from mooring import maintenance
 from mooring.model.errors import Conflict, InvalidInput, Unavailable
-from mooring.store import copying, schema
-from mooring.store.engine import Database
+from mooring.server import maintenance
+from mooring.store.core import database_copy
+from mooring.store.core.engine import Database
 from tests.sealing import some_keys
 from tests.servers import PostgresServer
-from tests.store.harbour import Harbour
-from tests.store.test_sealed import fill, opened
+from tests.store.harness import Harness
+from tests.store.tenancy.test_sealed_rows import fill, opened
 
 
 @pytest.fixture
@@ -23,16 +25,16 @@ def empty_postgres_url(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
-async def harbour_url(sqlite_template: Path, tmp_path: Path) -> str:
+async def database_url(sqlite_template: Path, tmp_path: Path) -> str:
     """A SQLite database with work that runs, waits and has ended."""
     file = tmp_path / "source.db"
     shutil.copy(sqlite_template, file)
     url = f"sqlite+aiosqlite:///{file}"
     database = Database(url)
-    harbour = await Harbour.open(database)
-    await harbour.node("a", cpu=4)
+    harness = await Harness.open(database)
+    await harness.node("a", cpu=4)
     for name in ("runs", "waits"):
-        await harbour.submit(name, cpu="2")
+        await harness.submit(name, cpu="2")
     await fill(database, some_keys(), "db")
     await database.close()
     return url
@@ -60,76 +62,106 @@ async def test_the_schema_of_a_newer_version_is_left_alone(tmp_path: Path):
         await maintenance.upgrade(url)
 
 
-async def test_everything_moves_from_sqlite_to_postgresql_and_goes_on_there(harbour_url: str, empty_postgres_url: str):
-    copied = await maintenance.copy(harbour_url, empty_postgres_url)
+@pytest.mark.slow
+async def test_a_copy_from_sqlite_to_postgresql_is_complete_and_continues_there(
+    database_url: str, empty_postgres_url: str
+):
+    copied = await maintenance.copy(database_url, empty_postgres_url)
     assert copied["workloads"] == 2
     assert copied["events"] > 0
     target = Database(empty_postgres_url)
-    harbour = await Harbour.open(target)
+    harness = await Harness.open(target)
     # What is sealed is copied as it is.
-    assert await opened(target, harbour.principal.project_id, some_keys(), "db") == [b"what db says", b"word"]
+    assert await opened(target, harness.principal.project_id, some_keys(), "db") == [b"what db says", b"word"]
     # Numbers go on after those that were copied.
-    await harbour.submit("another", cpu="1")
-    assert (await copying.count(target))["workloads"] == 3
+    await harness.submit("another", cpu="1")
+    assert (await database_copy.count(target))["workloads"] == 3
     await target.close()
     with pytest.raises(Conflict, match="not empty"):
-        await maintenance.copy(harbour_url, empty_postgres_url)
+        await maintenance.copy(database_url, empty_postgres_url)
 
 
-async def test_what_is_not_of_this_version_is_not_copied(tmp_path: Path, empty_postgres_url: str):
-    old = f"sqlite+aiosqlite:///{tmp_path / 'old.db'}"
-    source = Database(old)
-    await schema.upgrade(source.engine, "0003")
-    await source.close()
-    with pytest.raises(Conflict, match="mooring db upgrade"):
-        await maintenance.copy(old, empty_postgres_url)
+async def test_only_a_database_with_the_current_schema_is_copied(tmp_path: Path, empty_postgres_url: str):
+    empty = f"sqlite+aiosqlite:///{tmp_path / 'empty.db'}"
+    with pytest.raises(Conflict, match=r"schema none, not .*: run `mooring db upgrade`"):
+        await maintenance.copy(empty, empty_postgres_url)
+    with pytest.raises(Conflict, match="never released"):
+        await maintenance.copy(_stamped(tmp_path / "old.db", "0018"), empty_postgres_url)
 
 
-async def test_a_backup_is_the_database_of_one_moment(tmp_path: Path, harbour_url: str):
+async def test_a_database_of_an_unreleased_version_is_refused_with_a_remedy(tmp_path: Path):
+    url = _stamped(tmp_path / "old.db", "0018")
+    found = await maintenance.check(url)
+    assert (found.known, found.unreleased) == (False, True)
+    for refused in (maintenance.upgrade, maintenance.restored):
+        with pytest.raises(Conflict, match=r"schema 0018 .* never released.* start with an empty database") as error:
+            await refused(url)
+        assert error.value.code == "schema-unreleased"
+
+
+def test_db_upgrade_refuses_a_database_of_an_unreleased_version_without_a_traceback(tmp_path: Path):
+    _stamped(tmp_path / "mooring.db", "0018")
+    command = [sys.executable, "-c", "from mooring.cli import main; main()", "db", "upgrade", "--data", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "start with an empty database" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def _stamped(file: Path, revision: str) -> str:
+    """Return the URL of a database whose schema claims this revision."""
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        connection.execute("INSERT INTO alembic_version VALUES (?)", [revision])
+    connection.close()
+    return f"sqlite+aiosqlite:///{file}"
+
+
+async def test_a_backup_is_the_database_of_one_moment(tmp_path: Path, database_url: str):
     saved = tmp_path / "saved.db"
-    database = Database(harbour_url)
+    database = Database(database_url)
     async with database.engine.begin():
         # A writer is at work meanwhile.
-        maintenance.back_up(harbour_url, saved)
-    counted = await copying.count(database)
+        maintenance.back_up(database_url, saved)
+    counted = await database_copy.count(database)
     await database.close()
     copy = Database(f"sqlite+aiosqlite:///{saved}")
-    assert await copying.count(copy) == counted
+    assert await database_copy.count(copy) == counted
     await copy.close()
-    with pytest.raises(InvalidInput, match="exists already"):
-        maintenance.back_up(harbour_url, saved)
+    with pytest.raises(InvalidInput, match="already exists"):
+        maintenance.back_up(database_url, saved)
     with pytest.raises(InvalidInput, match="no database"):
         maintenance.back_up(f"sqlite+aiosqlite:///{tmp_path / 'none.db'}", tmp_path / "other.db")
 
 
-async def test_a_backup_comes_back_and_what_was_there_meanwhile_is_kept(tmp_path: Path, harbour_url: str):
+async def test_a_restore_replaces_the_database_and_keeps_the_old_one(tmp_path: Path, database_url: str):
     saved = tmp_path / "saved.db"
-    maintenance.back_up(harbour_url, saved)
+    maintenance.back_up(database_url, saved)
     assert saved.stat().st_mode & 0o777 == 0o600
-    database = Database(harbour_url)
-    await (await Harbour.open(database)).submit("later", cpu="1")
-    later = await copying.count(database)
+    database = Database(database_url)
+    await (await Harness.open(database)).submit("later", cpu="1")
+    later = await database_copy.count(database)
     await database.close()
-    aside = await maintenance.restore(harbour_url, tmp_path, saved)
+    aside = await maintenance.restore(database_url, tmp_path, saved)
     assert aside is not None
     for file, workloads in ((tmp_path / "source.db", 2), (saved, 2), (aside, later["workloads"])):
         opened = Database(f"sqlite+aiosqlite:///{file}")
-        assert (await copying.count(opened))["workloads"] == workloads
+        assert (await database_copy.count(opened))["workloads"] == workloads
         await opened.close()
 
 
-async def test_nothing_is_restored_under_a_server_or_from_what_is_no_backup(tmp_path: Path, harbour_url: str):
+async def test_restore_refuses_a_running_server_and_a_file_that_is_no_backup(tmp_path: Path, database_url: str):
     saved, wrong, foreign = tmp_path / "saved.db", tmp_path / "wrong.db", tmp_path / "foreign.db"
-    maintenance.back_up(harbour_url, saved)
+    maintenance.back_up(database_url, saved)
     wrong.write_text("this is no database at all, " * 100)
     foreign.touch()
     before = (tmp_path / "source.db").read_bytes()
     with pytest.raises(InvalidInput, match="not a database"):
-        await maintenance.restore(harbour_url, tmp_path, wrong)
+        await maintenance.restore(database_url, tmp_path, wrong)
     with pytest.raises(InvalidInput, match="no database of Mooring"):
-        await maintenance.restore(harbour_url, tmp_path, foreign)
+        await maintenance.restore(database_url, tmp_path, foreign)
     with maintenance.only_server(tmp_path), pytest.raises(Conflict, match="another server runs"):
-        await maintenance.restore(harbour_url, tmp_path, saved)
+        await maintenance.restore(database_url, tmp_path, saved)
     with pytest.raises(InvalidInput, match="pg_restore"):
         await maintenance.restore("postgresql://me@127.0.0.1/mooring", tmp_path, saved)
     assert (tmp_path / "source.db").read_bytes() == before

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation SEED [NUMBER]`: repeat a schedule and tell all of it, or run several from it on."""
+"""`python -m tests.simulation SEED [NUMBER]`: repeat a schedule and print its steps, or run NUMBER schedules."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def main() -> int:
         totals["terms"] += outcome.terms
         totals["tasks started"] += outcome.started
         if number == 1:
-            sys.stdout.writelines(f"{line}\n" for line in outcome.told)
+            sys.stdout.writelines(f"{line}\n" for line in outcome.trace)
         sys.stdout.writelines(f"seed {seed}: {what}\n" for what in outcome.violations)
         if number == 1:
             sys.stdout.write(f"digest {outcome.digest}\n")
     prepared.store.close()
-    told = ", ".join(f"{name} {amount}" for name, amount in totals.items() if amount)
-    sys.stdout.write(f"{number} schedules, {failed} with violations: {told}\n")
+    received = ", ".join(f"{name} {amount}" for name, amount in totals.items() if amount)
+    sys.stdout.write(f"{number} schedules, {failed} with violations: {received}\n")
     return 1 if failed else 0
 
 

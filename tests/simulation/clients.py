@@ -1,4 +1,4 @@
-"""A simulated client: asks any server, and asks again with the same key until it is answered."""
+"""A simulated client. It sends requests to any server and retries with the same key until it gets a response."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from mooring.intake.intake import Intake
-from mooring.intake.nodes import NodeAdmin
 from mooring.model.errors import MooringError
-from mooring.model.tenants import Principal
-from mooring.wire.api import DrainRequest
+from mooring.model.tenancy.tenants import Principal
+from mooring.services.administration.nodes import NodeAdmin
+from mooring.services.submission.submission import SubmissionService
+from mooring.wire.cluster.nodes import DrainRequest
 from tests.simulation.loop import Process
 
 R = TypeVar("R")
 _ANSWER_SECONDS = 4.0
-_LONGEST_WAY_SECONDS = 0.05
+_MAX_LATENCY_SECONDS = 0.05
 
 
 class Api(Protocol):
-    """What a server offers to clients."""
+    """A server's interface for clients."""
 
     process: Process
-    intake: Intake
+    submissions: SubmissionService
     nodes: NodeAdmin
 
 
@@ -35,21 +35,21 @@ class SimulatedClient:
         self._random = random
         self._keys = 0
         self.asked: set[str] = set()
-        """Names of the workloads that were handed in."""
+        """Names of the submitted workloads."""
         self.accepted: dict[str, UUID] = {}
         self.refusals: list[str] = []
         self.scaled: dict[UUID, int] = {}
-        """To how many replicas, at last."""
+        """The last requested number of replicas."""
         self.cancelled: set[UUID] = set()
         self.drained: set[str] = set()
-        """Names of nodes; some may have been resumed."""
+        """Names of drained nodes, some of which may have been resumed."""
 
     async def submit(self, requests: list[dict[str, Any]]) -> None:
         self._keys += 1
         key = f"key-{self._keys}"
         self.asked |= {request["name"] for request in requests}
         try:
-            answer = await self._ask(lambda api: api.intake.submit_batch(self._principal, requests, key=key))
+            answer = await self._ask(lambda api: api.submissions.submit_batch(self._principal, requests, key=key))
         except MooringError as refusal:
             self.refusals.append(f"{key}: {refusal.message}")
             return
@@ -61,15 +61,15 @@ class SimulatedClient:
                 self.accepted[request["name"]] = item.id
 
     async def cancel(self, workload_id: UUID) -> None:
-        await self._ask(lambda api: api.intake.remove(self._principal, workload_id, keep=True))
+        await self._ask(lambda api: api.submissions.remove(self._principal, workload_id, keep=True))
         self.cancelled.add(workload_id)
 
     async def scale(self, workload_id: UUID, replicas: int) -> None:
         try:
-            await self._ask(lambda api: api.intake.scale(self._principal, workload_id, replicas))
+            await self._ask(lambda api: api.submissions.scale(self._principal, workload_id, replicas))
             self.scaled[workload_id] = replicas
         except MooringError:
-            # It has ended meanwhile.
+            # The workload has ended meanwhile.
             pass
 
     async def drain(self, name: str) -> None:
@@ -96,7 +96,7 @@ class SimulatedClient:
                 answer: tuple[Callable[..., None], object] = answered.set_exception, error
             else:
                 answer = answered.set_result, found
-            await asyncio.sleep(self._random.uniform(0, _LONGEST_WAY_SECONDS))
+            await asyncio.sleep(self._random.uniform(0, _MAX_LATENCY_SECONDS))
             if not answered.done():
                 answer[0](answer[1])
 

@@ -1,4 +1,4 @@
-"""The world that every schedule begins with, made once."""
+"""The initial state of every schedule, created once."""
 
 from collections.abc import Iterator
 from pathlib import Path

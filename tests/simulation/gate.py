@@ -26,20 +26,20 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
-from mooring.coordination.leadership import Office
-from mooring.store.engine import Connection, Database, retry
+from mooring.coordination.leadership import Leadership
+from mooring.store.core.engine import Connection, Database, retry
+from tests.simulation.leases import TTL_SECONDS
 from tests.simulation.loop import Process, SimulatedLoop, running_process
-from tests.simulation.seats import TTL_SECONDS
 
 R = TypeVar("R")
 _URL = "sqlite+aiosqlite://"
 FROZEN_SECONDS = 3 * TTL_SECONDS
-"""At most, so that most outlive their lease, and some do not."""
+"""The longest freeze. Most freezes outlast the lease, and some do not."""
 _QUICKEST_SECONDS, _SLOWEST_SECONDS = 0.0005, 0.01
 
 
 class Fate(StrEnum):
-    """What becomes of a call."""
+    """The outcome of a call."""
 
     WELL = "well"
     SLOW = "slow"
@@ -56,25 +56,25 @@ _OF_READS = frozenset({Fate.WELL, Fate.SLOW, Fate.REFUSED, Fate.FROZEN_BEFORE})
 
 
 class Role(StrEnum):
-    """What a call is for."""
+    """The purpose of a call."""
 
     STANDBY = "standby"
-    """Whatever a leader reads, too."""
-    OFFICE = "office"
-    """What is written by one that leads, or believes so."""
+    """Includes the reads of a leader."""
+    TERM = "term"
+    """A write by a leader, or by a process that believes it leads."""
     AGENTS = "agents"
     CLIENTS = "clients"
 
 
 @dataclass
-class Blow:
-    """The fate of one call: of the first that can have it, after some were spared."""
+class InjectedFault:
+    """A fate for the first call that it can apply to, after a number of spared calls."""
 
     fate: Fate
     role: Role
     spared: int
 
-    def falls(self, role: Role, possible: frozenset[Fate]) -> bool:
+    def applies(self, role: Role, possible: frozenset[Fate]) -> bool:
         if role is not self.role or self.fate not in possible:
             return False
         self.spared -= 1
@@ -82,7 +82,7 @@ class Blow:
 
 
 class Store:
-    """SQLite in memory with a prepared state that it can be put back to."""
+    """SQLite in memory, with a prepared state to reset it to."""
 
     def __init__(self, template: sqlite3.Connection) -> None:
         self._template = template
@@ -95,7 +95,7 @@ class Store:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """All share one connection: to open one takes longer than most of what is asked. Rolled back if left open."""
+        """The shared connection: opening one takes longer than most queries. An open transaction is rolled back."""
         connection = self._connection = self._connection or await _Immediate(self.engine).open()
         connection.sync.begin()
         self.raw.execute("BEGIN")
@@ -116,7 +116,7 @@ class Store:
 
 
 class _Immediate(AsyncConnection):
-    """Without the switching that lets others go on meanwhile: each call is answered before anything else can happen."""
+    """A connection that never yields to the event loop: each call completes before anything else can happen."""
 
     async def open(self) -> Self:
         await self.start()
@@ -138,7 +138,7 @@ class _Immediate(AsyncConnection):
 
 
 class _Driver:
-    """What SQLAlchemy takes for the connection of its driver, with SQLite's own cursors."""
+    """A stand-in for the driver's connection that SQLAlchemy expects, with SQLite's own cursors."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = _Inline(connection)
@@ -148,7 +148,7 @@ class _Driver:
 
 
 class _Inline(aiosqlite.Connection):
-    """Without a thread, for those who ask the driver itself."""
+    """The driver's connection without its thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(lambda: connection, iter_chunk_size=64)
@@ -158,7 +158,7 @@ class _Inline(aiosqlite.Connection):
         return fn(*args, **kwargs)
 
     def __del__(self) -> None:
-        """Nothing has to be stopped."""
+        """Do nothing: there is no thread to stop."""
 
 
 class Gate:
@@ -168,17 +168,17 @@ class Gate:
         self._random = random
         self._inside: Process | None = None
         self._digest = hashlib.blake2b()
-        self.blows: list[Blow] = []
-        """Those that are still to fall."""
-        self.told: list[str] = []
-        """What happened, in order."""
+        self.pending_faults: list[InjectedFault] = []
+        """The fates still to come."""
+        self.trace: list[str] = []
+        """The events, in order."""
         self.injected: dict[Fate, int] = dict.fromkeys(Fate, 0)
         self.violations: list[str] = []
-        """Kept here, since those who are guilty survive their own errors."""
+        """Kept here, since the faulty loops survive their own errors."""
         self.terms = 0
-        """So many were begun."""
+        """The number of terms that began."""
         self.on_commit: list[Callable[[], None]] = []
-        """Called when something was committed that others are told of."""
+        """Called after a commit that other processes are notified of."""
 
     @property
     def digest(self) -> str:
@@ -187,18 +187,18 @@ class Gate:
     def note(self, what: str) -> None:
         line = f"{self._loop.time():.6f} {what}"
         self._digest.update(line.encode())
-        self.told.append(line)
+        self.trace.append(line)
 
-    def accuse(self, what: str) -> None:
-        """Something that must never be was seen."""
+    def report_violation(self, what: str) -> None:
+        """Record a violation."""
         self.note(f"VIOLATION: {what}")
         self.violations.append(what)
 
-    async def write(self, role: Role, office: Office | None, work: Callable[[Connection], Awaitable[R]]) -> R:
+    async def write(self, role: Role, leadership: Leadership | None, work: Callable[[Connection], Awaitable[R]]) -> R:
         process = running_process()
-        if office is not None and office.held:
-            role = Role.OFFICE
-        fate = await self._turn(process, role, frozenset(Fate))
+        if leadership is not None and leadership.held:
+            role = Role.TERM
+        fate = await self._iterate(process, role, frozenset(Fate))
         before = self._now()
         async with self._transaction(process) as connection:
             result = await work(connection)
@@ -206,12 +206,12 @@ class Gate:
                 await connection.rollback()
             else:
                 await connection.commit()
-                self._committed(process, office, before)
+                self._committed(process, leadership, before)
         if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
             process.kill()
         elif fate in (Fate.FROZEN_WITHIN, Fate.FROZEN_AFTER):
             self._freeze(process)
-        # A step of its own: the dead never get to it, and the frozen later.
+        # A separate step: a dead process never reaches it, and a frozen one reaches it later.
         await asyncio.sleep(0)
         if fate in (Fate.REFUSED, Fate.LOST_ANSWER, Fate.FROZEN_WITHIN):
             raise ConnectionError(f"simulated: {fate}")
@@ -220,14 +220,14 @@ class Gate:
     @asynccontextmanager
     async def read(self, role: Role) -> AsyncIterator[Connection]:
         process = running_process()
-        if await self._turn(process, role, _OF_READS) is Fate.REFUSED:
+        if await self._iterate(process, role, _OF_READS) is Fate.REFUSED:
             raise ConnectionError("simulated: refused")
         async with self._transaction(process) as connection:
             yield connection
 
-    async def _turn(self, process: Process, role: Role, possible: frozenset[Fate]) -> Fate:
-        """Wait for one's turn. No two calls have theirs at the same moment of the simulation."""
-        if self._loop.ending:
+    async def _iterate(self, process: Process, role: Role, possible: frozenset[Fate]) -> Fate:
+        """Wait for this call's turn. No two calls have theirs at the same simulated time."""
+        if self._loop.stopping:
             raise asyncio.CancelledError
         fate = self._fate(role, possible)
         if fate is not Fate.WELL:
@@ -238,16 +238,16 @@ class Gate:
             seconds *= self._random.choice([10, 100, 500])
         await asyncio.sleep(seconds)
         if fate is Fate.FROZEN_BEFORE:
-            # At its own moment: another task of the process may be within a transaction at the present one.
+            # Later: another task of the process may be in a transaction now.
             self._freeze(process)
             await asyncio.sleep(0)
         return fate
 
     def _fate(self, role: Role, possible: frozenset[Fate]) -> Fate:
-        for blow in self.blows:
-            if blow.falls(role, possible):
-                self.blows.remove(blow)
-                return blow.fate
+        for fault in self.pending_faults:
+            if fault.applies(role, possible):
+                self.pending_faults.remove(fault)
+                return fault.fate
         return Fate.WELL
 
     def _freeze(self, process: Process) -> None:
@@ -256,7 +256,9 @@ class Gate:
     @asynccontextmanager
     async def _transaction(self, process: Process) -> AsyncIterator[Connection]:
         if self._inside is not None:
-            self.accuse(f"{process.name} comes in while a transaction of {self._inside.name} waits for something")
+            self.report_violation(
+                f"{process.name} comes in while a transaction of {self._inside.name} waits for something"
+            )
             raise ConnectionError("simulated: the database is taken")
         self._inside = process
         try:
@@ -265,14 +267,14 @@ class Gate:
         finally:
             self._inside = None
 
-    def _committed(self, process: Process, office: Office | None, before: _State) -> None:
+    def _committed(self, process: Process, leadership: Leadership | None, before: _State) -> None:
         after = self._now()
         self.note(f"{process.name} wrote {after.changes - before.changes}")
         self.terms += after.term != before.term
         changed = after.changes > before.changes and after.term == before.term
-        if office is not None and changed and not (office.held and office.term == after.term):
-            own = f"term {office.term}" if office.held else "no office"
-            self.accuse(f"{process.name} wrote with {own} in term {after.term}")
+        if leadership is not None and changed and not (leadership.held and leadership.term == after.term):
+            own = f"term {leadership.term}" if leadership.held else "no term"
+            self.report_violation(f"{process.name} wrote with {own} in term {after.term}")
         if after.revision > before.revision:
             for tell in self.on_commit:
                 tell()
@@ -286,24 +288,24 @@ class Gate:
 class _State(NamedTuple):
     changes: int
     term: int | None
-    """None before anybody led."""
+    """None before the first leader."""
     revision: int
 
 
 class GatedDatabase(Database):
-    """A simulated process's way to the database. `office`: whose term all that comes this way is written in."""
+    """A simulated process's access to the database. Its writes belong to the term of `leadership`."""
 
     def __init__(self, gate: Gate, store: Store, role: Role) -> None:
         self.url = make_url(_URL)
         self.dialect = "sqlite"
         self.on_commit = []
         self.engine = store.engine
-        self.office: Office | None = None
+        self.leadership: Leadership | None = None
         self._gate = gate
         self._role = role
 
-    async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
-        return await retry(partial(self._gate.write, self._role, self.office, work))
+    async def write(self, work: Callable[[Connection], Awaitable[R]], *, notify: bool = True) -> R:
+        return await retry(partial(self._gate.write, self._role, self.leadership, work))
 
     async def reach(self) -> None:
         async with self.read():
@@ -321,7 +323,7 @@ class GatedDatabase(Database):
 
 
 class DirectDatabase(GatedDatabase):
-    """Past the gate, for those who prepare and check the world: no time passes and nothing goes wrong."""
+    """Access past the gate, for preparing and checking the world: no time passes and no fault occurs."""
 
     def __init__(self, store: Store) -> None:
         self.url = make_url(_URL)
@@ -330,7 +332,7 @@ class DirectDatabase(GatedDatabase):
         self.engine = store.engine
         self._store = store
 
-    async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
+    async def write(self, work: Callable[[Connection], Awaitable[R]], *, notify: bool = True) -> R:
         async with self._store.transaction() as connection:
             result = await work(connection)
             await connection.commit()

@@ -1,4 +1,4 @@
-"""The one seat, given by a service that keeps its own time: who is cut off from it, or frozen, loses it to another."""
+"""The lease, granted by a service with its own clock. A process that is frozen or cut off loses it to another."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import asyncio
 from random import Random
 
 from mooring.clock import monotonic
-from mooring.coordination.election import Claim, Seat
+from mooring.coordination.election import Claim, Lease
 from tests.simulation.loop import Process
 
 TTL_SECONDS = 2.0
-_LOOK_SECONDS = 0.5
-_LONGEST_WAY_SECONDS = 0.05
+_POLL_SECONDS = 0.5
+_MAX_LATENCY_SECONDS = 0.05
 
 
-class Seats:
-    """Whose the seat is, and until when."""
+class Leases:
+    """The holder of the lease and its expiry."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._holder: Process | None = None
         self._until = 0.0
         self.cut_off: set[str] = set()
-        """Names of the processes that do not reach it."""
+        """Names of the processes that cannot reach it."""
 
     def forget(self) -> None:
-        """As when it is set up anew: two may believe then that the seat is theirs."""
+        """Forget the holder, as a recreated service does. Two processes may then believe that they hold the lease."""
         self._holder = None
 
     async def take(self, process: Process) -> bool:
-        """Have it for a time, if it is free, over or one's own."""
+        """Acquire or renew the lease if it is free, expired or already held by the caller."""
         await self._way(process)
         if self._holder is not process and self._holder is not None and monotonic() < self._until:
             return False
@@ -51,24 +51,25 @@ class Seats:
             self._holder = None
 
     async def _way(self, process: Process) -> None:
-        await asyncio.sleep(self._random.uniform(0, _LONGEST_WAY_SECONDS))
+        await asyncio.sleep(self._random.uniform(0, _MAX_LATENCY_SECONDS))
         if process.name in self.cut_off:
-            raise ConnectionError("simulated: cut off from the seat")
+            raise ConnectionError("simulated: cut off from the lease")
 
 
 class SimulatedElection:
     standbys = True
+    outage = None
 
-    def __init__(self, seats: Seats, process: Process) -> None:
-        self._seats = seats
+    def __init__(self, leases: Leases, process: Process) -> None:
+        self._leases = leases
         self._process = process
 
-    async def campaign(self) -> Seat:
+    async def campaign(self) -> Lease:
         while True:
             asked_at = monotonic()
             try:
-                if await self._seats.take(self._process):
-                    return Seat(
+                if await self._leases.take(self._process):
+                    return Lease(
                         Claim("simulated"),
                         ttl=TTL_SECONDS,
                         renew=self._renew,
@@ -77,13 +78,13 @@ class SimulatedElection:
                     )
             except ConnectionError:
                 pass
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def close(self) -> None:
         return None
 
     async def _renew(self) -> bool:
-        return await self._seats.renew(self._process)
+        return await self._leases.renew(self._process)
 
-    async def _release(self) -> None:
-        await self._seats.release(self._process)
+    async def _release(self, _reason: str) -> None:
+        await self._leases.release(self._process)

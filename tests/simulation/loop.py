@@ -1,4 +1,4 @@
-"""An event loop in which time is a number and nothing runs beside it: the same program takes the same steps each time.
+"""An event loop with virtual time and no parallelism: the same program takes the same steps each time.
 
 Time jumps to the next timer when nothing else is left to do. What runs belongs to a simulated process, which can be
 frozen (its steps wait) or dead (its steps never come).
@@ -19,25 +19,25 @@ from typing import Any, TypeVar, TypeVarTuple
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-_MOST_STEPS_AT_ONE_TIME = 200_000
+_MAX_STEPS_AT_ONE_TIME = 200_000
 _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Process:
-    """What a machine would run as one process, with all its tasks."""
+    """One process of a machine, with all its asyncio tasks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.frozen_until = 0.0
         self.missed: deque[asyncio.Handle] = deque()
-        """Steps that came while it was frozen: it takes them in their order, however often it freezes meanwhile."""
+        """Steps that arrived while it was frozen. It runs them in order, however often it freezes meanwhile."""
         self.on_death: list[Callable[[], None]] = []
         self._context = copy_context()
         self._context.run(_process.set, self)
 
     def start(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """A task of this process."""
+        """Create a task of this process."""
         task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
         task.add_done_callback(_tell_failure)
         return task
@@ -46,14 +46,14 @@ class Process:
         asyncio.get_running_loop().call_later(seconds, what, *arguments, context=self._context.copy())
 
     def kill(self) -> None:
-        """From here on it takes no step, not even those that would tidy up."""
+        """Kill the process: it takes no further step, not even for cleanup."""
         if self.alive:
             self.alive = False
             for tell in self.on_death:
                 tell()
 
     def freeze(self, seconds: float) -> None:
-        """As when the machine has no time for it: it knows nothing of it afterwards but what its clock says."""
+        """Freeze the process, as when it gets no CPU time. Afterwards only the clock shows it."""
         self.frozen_until = max(self.frozen_until, asyncio.get_running_loop().time() + seconds)
 
 
@@ -69,7 +69,7 @@ def running_process() -> Process:
 
 
 class _Future(asyncio.Future[Any]):
-    """Sets of futures are gone through in the order of their numbers, not of where they happen to lie in memory."""
+    """A future whose hash is its number, so that iterating over sets does not depend on memory addresses."""
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
@@ -96,13 +96,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.Handle, Process | None]] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._never: list[asyncio.Handle] = []
-        """Steps of the dead."""
-        self.ending = False
-        """All is over, and what is left is only let go of."""
+        """Steps of dead processes."""
+        self.stopping = False
+        """True once the simulation is over and the remaining tasks are only released."""
         self.failures: list[str] = []
-        """What nobody else took notice of."""
+        """Exceptions that nothing else handled."""
 
-    # --- the clock of everything (`mooring.clock.Clock`) ---
+    # --- the clock (`mooring.clock.Clock`) ---
 
     def time(self) -> float:
         return self._time
@@ -116,7 +116,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # --- running ---
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run it to its end, and end everything else that it left behind."""
+        """Run a coroutine to its end, then end all remaining tasks."""
         asyncio._set_running_loop(self)
         try:
             main: asyncio.Task[R] = self.create_task(work)
@@ -135,19 +135,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 handle, process = self._ready.popleft()
                 self._step(handle, process)
                 steps += 1
-                assert steps < _MOST_STEPS_AT_ONE_TIME, f"something spins at {self._time:.3f}"
+                assert steps < _MAX_STEPS_AT_ONE_TIME, f"something spins at {self._time:.3f}"
             else:
                 assert self._timers, f"everything waits for something that never comes at {self._time:.3f}"
                 when, _, handle, process = heapq.heappop(self._timers)
                 if when > self._time:
                     self._time, steps = when, 0
-                # One at a time: whatever follows from it at this moment is done before the next one.
+                # One at a time: all its consequences at this time run before the next one.
                 self._ready.append((handle, process))
 
     def _step(self, handle: asyncio.Handle, process: Process | None) -> None:
         if handle.cancelled():
             return
-        if process is not None and not self.ending:
+        if process is not None and not self.stopping:
             if not process.alive:
                 self._never.append(handle)
                 return
@@ -170,16 +170,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             heapq.heappush(self._timers, (self._time, next(self._numbers), handle, process))
 
     def _end(self) -> None:
-        """Let go of all tasks, those of dead processes too: what they would do at their end changes nothing more."""
-        self.ending = True
+        """Release all tasks, also of dead processes. Their cleanup has no effect any more."""
+        self.stopping = True
         self._ready.extend((handle, None) for handle in self._never)
         for task in self._tasks:
             task.cancel()
-        # Others may come while these end.
+        # New ones may appear while these end.
         for task in self._tasks:
             self._run_until(task.done)
 
-    # --- what asyncio asks of a loop ---
+    # --- the interface that asyncio expects of a loop ---
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -206,12 +206,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task = _Task(next(self._numbers), coro, loop=self, **options)
         self._tasks.append(task)
-        if self.ending:
+        if self.stopping:
             task.cancel()
         return task
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], R], *args: *Ts) -> asyncio.Future[R]:
-        """Threads would come in any order: the work is done at once."""
+        """Run the work at once, since the order of threads is not deterministic."""
         future: asyncio.Future[R] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -223,11 +223,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self.ending:
+        if not self.stopping:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Ignore the cancellation here: the handle is skipped at its time."""
 
 
 def _of(context: Context | None) -> Process | None:

@@ -1,5 +1,7 @@
-"""Simulated machines and their agents: the agent's own rules (`reconcile`, `Outbox`) over processes that are only told
-of. What runs on a machine outlives its agent; what is started twice, or beyond the machine, is a violation."""
+"""Simulated machines and their agents: the agent's own rules (`reconcile`, `Outbox`) over simulated processes.
+
+Processes on a machine survive its agent. Starting a task twice, or beyond the machine's capacity, is a violation.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
 
-from mooring.agent.outbox import Outbox
+from mooring.agent.connection.outbox import Outbox
 from mooring.agent.reconcile import Plan, living, reconcile
-from mooring.agent.runtime import Observed
-from mooring.api.agent_session import AgentSession
-from mooring.api.hub import AgentHub
-from mooring.wire.agent import (
+from mooring.agent.runtimes.contract import Observed
+from mooring.api.agents.agent_session import AgentSession
+from mooring.api.agents.hub import AgentHub
+from mooring.wire.agents.agent_protocol import (
     PROTOCOL,
     Desired,
     DesiredTask,
@@ -35,7 +37,7 @@ from tests.simulation.loop import Process
 _WAY_SECONDS = 0.01
 _SCAN_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
-"""Between two looks of an agent: what happens meanwhile is one report."""
+"""Seconds between two iterations of an agent. Changes in between go into one report."""
 _ENDED = Observed(status="FAILED", gone=True, code="killed", reason="the machine went down")
 
 
@@ -44,14 +46,14 @@ def credential_of(name: str) -> str:
 
 
 class Stream:
-    """What an agent and a server say to each other. Nobody is told at once when the other end is gone."""
+    """The messages between an agent and a server. Neither end notices at once that the other is gone."""
 
     def __init__(self, agent: Process, server: Process) -> None:
         self.agent, self.server = agent, server
         self.to_server: asyncio.Queue[FromAgent | None] = asyncio.Queue()
         self.to_agent: asyncio.Queue[FromServer | None] = asyncio.Queue()
         self.lost = False
-        """What is said from here on does not arrive."""
+        """Messages from here on are lost."""
 
     async def tell_agent(self, message: FromServer) -> None:
         if not self.lost:
@@ -68,15 +70,15 @@ class Stream:
 
 
 async def serve(hub: AgentHub, stream: Stream, node_id: UUID, pool_id: UUID, name: str) -> None:
-    """A server's end of a stream, as the API's route does it."""
+    """A server's end of a stream, as the API's route implements it."""
     session = AgentSession(node_id, name, pool_id, credential_of(name), stream.tell_agent)
     sender: asyncio.Task[None] | None = None
     try:
         while (message := await stream.to_server.get()) is not None:
             match message:
                 case Hello():
-                    await hub.enter(session, message)
-                    sender = sender or asyncio.create_task(hub.keep_informed(session))
+                    await hub.connect(session, message)
+                    sender = sender or asyncio.create_task(hub.send_updates(session))
                 case Heartbeat():
                     hub.beat(session, message)
                 case Report():
@@ -91,7 +93,7 @@ async def serve(hub: AgentHub, stream: Stream, node_id: UUID, pool_id: UUID, nam
     finally:
         if sender is not None:
             sender.cancel()
-        hub.leave(session)
+        hub.disconnect(session)
         stream.close(_WAY_SECONDS)
 
 
@@ -102,7 +104,7 @@ class _Running:
 
 
 class Machine:
-    """What is really there: it is lost by nothing but a restart of the machine."""
+    """The actual containers of a machine. Only a restart of the machine loses them."""
 
     def __init__(
         self,
@@ -111,15 +113,15 @@ class Machine:
         capacity: dict[str, int],
         random: Random,
         started: dict[UUID, str],
-        accuse: Callable[[str], None],
+        report_violation: Callable[[str], None],
     ) -> None:
-        """`started`: all tasks that were ever started, and where; shared by all machines."""
+        """`started` records every task ever started, and where. All machines share it."""
         self.name, self.node_id, self.capacity = name, node_id, capacity
         self.term = 0
         self.changed: Callable[[], None] = lambda: None
         self._random = random
         self._started = started
-        self._accuse = accuse
+        self._accuse = report_violation
         self._tasks: dict[UUID, _Running] = {}
         self._process = Process(f"machine {name}")
 
@@ -150,13 +152,13 @@ class Machine:
         self._see(task_id, acknowledged=True)
 
     def restart(self) -> None:
-        """All that ran is gone."""
+        """Restart the machine: all its processes are gone."""
         for task in self._tasks.values():
             if not task.seen.ended:
                 task.seen = replace(_ENDED, ran=task.seen.ran)
 
     def _run(self, order: DesiredTask) -> None:
-        """Its command says how many seconds it takes and how it ends."""
+        """Start a task whose command gives its duration in seconds and its exit."""
         if self._tasks[order.task_id].seen.ended:
             return
         self._see(order.task_id, status="RUNNING", ran=True)
@@ -180,7 +182,7 @@ def _asked(order: DesiredTask, slot: str) -> int:
 
 
 class SimulatedAgent:
-    """One process on a machine. It forgets everything but what the machine itself knows."""
+    """An agent process on a machine. After a restart it knows only the machine's own state."""
 
     def __init__(
         self, machine: Machine, process: Process, connect: Callable[[SimulatedAgent], Stream], random: Random
@@ -191,14 +193,14 @@ class SimulatedAgent:
         self._random = random
         self._outbox = Outbox()
         self._orders: Desired | None = None
-        self._told_strays: tuple[LivingTask, ...] = ()
+        self._received_strays: tuple[LivingTask, ...] = ()
         self._prepared: set[UUID] = set()
         self._welcomed: Stream | None = None
         self._beat_seconds = 1.0
-        self._wake = asyncio.Event()
+        self._signal = asyncio.Event()
 
     async def run(self) -> None:
-        self.machine.changed = self._wake.set
+        self.machine.changed = self._signal.set
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_reconciled())
             group.create_task(self._keep_beating())
@@ -220,7 +222,7 @@ class SimulatedAgent:
         )
         alive = living(self.machine.observed)
         stream.tell_server(Hello(protocol=PROTOCOL, facts=facts, tasks=list(alive)))
-        self._told_strays = ()
+        self._received_strays = ()
         heard = False
         while (message := await stream.to_agent.get()) is not None:
             if isinstance(message, Desired) and message.term >= self.machine.term:
@@ -233,7 +235,7 @@ class SimulatedAgent:
                     if task_id in self.machine.observed:
                         self.machine.acknowledge(task_id)
             self.stream = stream if heard else None
-            self._wake.set()
+            self._signal.set()
         self.stream = self._welcomed = None
 
     async def _keep_beating(self) -> None:
@@ -244,12 +246,12 @@ class SimulatedAgent:
 
     async def _keep_reconciled(self) -> None:
         while True:
-            self._wake.clear()
+            self._signal.clear()
             if self._orders is not None:
                 self._reconcile(self._orders)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SCAN_SECONDS):
-                    await self._wake.wait()
+                    await self._signal.wait()
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _reconcile(self, orders: Desired) -> None:
@@ -261,7 +263,7 @@ class SimulatedAgent:
             self.machine.stop(stop.task_id, stop.grace_seconds)
         for order in plan.prepare:
             self._prepared.add(order.task_id)
-            self._wake.set()
+            self._signal.set()
         for order in plan.start:
             self.machine.start(order)
 
@@ -270,8 +272,8 @@ class SimulatedAgent:
         if report is not None:
             stream.tell_server(report)
             if self._random.random() < 0.2:
-                # Whatever is said may be said twice.
+                # Any message may be sent twice.
                 stream.tell_server(report)
-        if plan.strays != self._told_strays:
+        if plan.strays != self._received_strays:
             stream.tell_server(Strays(tasks=list(plan.strays)))
-            self._told_strays = plan.strays
+            self._received_strays = plan.strays

@@ -1,4 +1,4 @@
-"""One schedule after the other: a seed in, what was seen out."""
+"""Runs of single schedules: a seed in, the outcome out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from mooring.model.slots import parse_amounts
-from mooring.store import nodes
-from mooring.store.engine import Connection
+from mooring.model.resources.slots import parse_amounts
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import nodes
 from tests.simulation import checks
 from tests.simulation.gate import DirectDatabase, Fate, Store
 from tests.simulation.machines import credential_of
 from tests.simulation.world import Prepared, World, simulated
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 MACHINES = 2
 
@@ -25,7 +25,7 @@ class Outcome:
     seed: int
     violations: list[str]
     digest: str
-    told: list[str]
+    trace: list[str]
     injected: dict[Fate, int]
     faults: int
     seconds: float
@@ -34,7 +34,7 @@ class Outcome:
 
 
 def prepare(migrated: Path) -> Prepared:
-    """Tenants, a pool and machines in a database that all schedules begin with."""
+    """Create the database that all schedules begin with: tenants, a pool and machines."""
     template = sqlite3.connect(":memory:", isolation_level=None)
     with sqlite3.connect(migrated) as source:
         source.backup(template)
@@ -44,12 +44,12 @@ def prepare(migrated: Path) -> Prepared:
     capacity = parse_amounts({"cpu": 4, "memory": "16Gi"})
 
     async def seed() -> Prepared:
-        harbour = await Harbour.open(DirectDatabase(store))
+        harness = await Harness.open(DirectDatabase(store))
         names = [f"machine-{number}" for number in range(MACHINES)]
-        machines = {name: await harbour.node(name, cpu=4) for name in names}
+        machines = {name: await harness.node(name, cpu=4) for name in names}
         for name, node_id in machines.items():
-            await harbour.database.write(partial(_renew, node_id, credential_of(name)))
-        return Prepared(store, harbour, machines, capacity)
+            await harness.database.write(partial(_renew, node_id, credential_of(name)))
+        return Prepared(store, harness, machines, capacity)
 
     failures: list[str] = []
     with simulated(failures.append) as loop:
@@ -64,7 +64,7 @@ async def _renew(node_id: UUID, credential: str, connection: Connection) -> None
 
 
 def run(prepared: Prepared, seed: int) -> Outcome:
-    """Same seed, same outcome."""
+    """Run a schedule. The same seed gives the same outcome."""
     prepared.store.reset()
     failures: list[str] = []
     with simulated(failures.append, seed) as loop:
@@ -82,7 +82,7 @@ def run(prepared: Prepared, seed: int) -> Outcome:
         seed=seed,
         violations=[*world.gate.violations, *failures, *loop.failures],
         digest=world.gate.digest,
-        told=world.gate.told,
+        trace=world.gate.trace,
         injected=world.gate.injected,
         faults=world.faults,
         seconds=loop.time(),

@@ -1,12 +1,12 @@
-"""The simulation's own time: it may delay what really happens, and never turns it round."""
+"""The simulated time may delay steps but never reorders them."""
 
 import asyncio
 
 from tests.simulation.loop import Process, SimulatedLoop
 
 
-def test_a_process_that_is_frozen_again_takes_its_steps_in_the_order_in_which_they_came():
-    """As from a stream: what was said first is heard first."""
+def test_a_process_frozen_twice_runs_its_steps_in_order_of_arrival():
+    """Messages arrive in the order in which they were sent, as from a stream."""
     taken: list[str] = []
 
     async def story() -> None:

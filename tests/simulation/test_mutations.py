@@ -1,16 +1,17 @@
-"""The simulation can fail: each of these takes one safeguard away, and some schedule soon tells of it."""
+"""The simulation can fail: each test removes one safeguard, and a schedule soon detects it."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from mooring.store import leadership, submissions, workloads
+from mooring.store.control import leadership
+from mooring.store.workloads import idempotency, stopping
 from tests.simulation import schedules
 from tests.simulation.world import Prepared
 
 MOST = 200
-"""Schedules that are tried: one of about thirty leads where a safeguard is needed."""
+"""The number of schedules to try. About one in thirty needs a given safeguard."""
 
 
 def first_violation(prepared: Prepared) -> str:
@@ -28,21 +29,19 @@ def test_a_deposed_leader_that_may_write_is_found(prepared: Prepared, monkeypatc
     assert "wrote with term" in first_violation(prepared)
 
 
-def test_a_submission_that_counts_anew_when_its_answer_was_lost_is_found(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_repeated_submission_that_is_not_idempotent_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
     async def forgotten(_connection: Any, _keys: Iterable[Any]) -> dict[Any, Any]:
         return {}
 
-    monkeypatch.setattr(submissions, "answered", forgotten)
+    monkeypatch.setattr(idempotency, "answered", forgotten)
     assert first_violation(prepared) != "none"
 
 
-def test_silence_that_counts_as_proof_of_an_end_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
-    losing = workloads.losing
+def test_freeing_the_tasks_of_a_silent_node_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
+    mark_lost = stopping.mark_lost
 
     def freeing(*task: Any, freed: bool) -> Any:
-        return losing(*task, freed=True)
+        return mark_lost(*task, freed=True)
 
-    monkeypatch.setattr(workloads, "losing", freeing)
+    monkeypatch.setattr(stopping, "mark_lost", freeing)
     assert "is free and still there" in first_violation(prepared)

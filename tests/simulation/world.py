@@ -1,5 +1,7 @@
-"""A whole installation in one thread: servers with all their loops, agents on machines, clients, and a seed that says
-what happens to them and when."""
+"""A whole installation in one thread: servers with all their loops, agents on machines, and clients.
+
+A seed decides the faults and their times.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,26 @@ import structlog
 import structlog.testing
 
 from mooring import clock
-from mooring.api.hub import AgentHub
-from mooring.controllers.leader import Leader
-from mooring.controllers.retention import Retention
+from mooring.api.agents.hub import AgentHub
+from mooring.controllers.leadership.leader import Leader
+from mooring.controllers.upkeep.retention import Retention
 from mooring.coordination.signals import Signal
-from mooring.intake.hooks import Hooks
-from mooring.intake.intake import Intake
-from mooring.intake.nodes import NodeAdmin
 from mooring.model.errors import LeadershipLost
-from mooring.model.heartbeats import Pace
-from mooring.scheduling import compilation, profiles
-from mooring.scheduling.admission import validators
-from mooring.store import ids
+from mooring.model.nodes.heartbeats import Pace
+from mooring.scheduling.admission import registry
+from mooring.scheduling.compiled import compilation
+from mooring.scheduling.plugins import profiles
+from mooring.services.administration.nodes import NodeAdmin
+from mooring.services.submission.hooks import Hooks
+from mooring.services.submission.submission import SubmissionService
+from mooring.store.core import ids
 from tests.simulation import checks
 from tests.simulation.clients import SimulatedClient
-from tests.simulation.gate import Blow, Fate, Gate, GatedDatabase, Role, Store
+from tests.simulation.gate import Fate, Gate, GatedDatabase, InjectedFault, Role, Store
+from tests.simulation.leases import TTL_SECONDS, Leases, SimulatedElection
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.machines import Machine, SimulatedAgent, Stream, serve
-from tests.simulation.seats import TTL_SECONDS, Seats, SimulatedElection
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 SERVERS = 2
 FAULTS_UNTIL_SECONDS = 4.0
@@ -49,25 +52,25 @@ RECONCILE_SECONDS = 15.0
 _BAD_FATES = tuple(fate for fate in Fate if fate is not Fate.WELL)
 _SPARED = (0, 0, 0, 1, 2, 4)
 _DEPOSED = 0.4
-"""The part of the worlds in which a leader freezes when it first wants to write, most often until another leads."""
+"""The fraction of worlds in which a leader freezes at its first write, usually until another leads."""
 _SIGNAL_SECONDS = 2.0
 _LOOKED_AT = 0.25
-"""The part of the worlds whose books are looked at in the midst of trouble, too."""
+"""The fraction of worlds whose records are also checked during the faults."""
 _EXPECTED = (ConnectionError, LeadershipLost, TimeoutError)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What every world begins with."""
+    """The initial state of every world."""
 
     store: Store
-    harbour: Harbour
+    harness: Harness
     machines: dict[str, UUID]
     capacity: dict[str, int]
 
 
 class Server:
-    """One process with a leader (or one that waits to be it), the agents' hub and the way in."""
+    """A server process with a leader or standby, the agents' hub and the API."""
 
     def __init__(self, world: World, name: str) -> None:
         self.process = Process(name)
@@ -81,20 +84,20 @@ class Server:
             leaders,
             self.signal,
             name,
-            SimulatedElection(world.seats, self.process),
+            SimulatedElection(world.leases, self.process),
             reconcile_interval=RECONCILE_SECONDS,
             pace=PACE,
             retention=Retention(),
         )
-        leaders.office = self.leader.office
+        leaders.leadership = self.leader.leadership
         self.hub = AgentHub(agents, self.signal, PACE)
-        self.intake = Intake(clients, Hooks())
+        self.submissions = SubmissionService(clients, Hooks())
         self.nodes = NodeAdmin(clients, simulation_allowed=False)
         for work in (self.leader.run(), self.hub.follow(), self.hub.write_heartbeats()):
             self.process.start(work)
 
     def tell(self, after_seconds: float) -> None:
-        """Something was committed. One signal on its way speaks for all that came before it."""
+        """Signal a commit. A pending signal covers all commits before it arrives."""
         if not self._signalled:
             self._signalled = True
             self.process.call_later(after_seconds, self._signal)
@@ -109,24 +112,24 @@ class World:
         self.random = Random(seed)
         self._nature = Process("nature")
         self.store = prepared.store
-        self.harbour = prepared.harbour
+        self.harness = prepared.harness
         self.gate = Gate(loop, self.store, self.random)
-        self.seats = Seats(self.random)
+        self.leases = Leases(self.random)
         self.servers: list[Server] = []
         self.started: dict[UUID, str] = {}
         self.machines = [
-            Machine(name, node_id, prepared.capacity, self.random, self.started, self.gate.accuse)
+            Machine(name, node_id, prepared.capacity, self.random, self.started, self.gate.report_violation)
             for name, node_id in prepared.machines.items()
         ]
         self.agents: dict[str, SimulatedAgent] = {}
-        self.client = SimulatedClient(self.harbour.principal, self._any_server, self.random)
+        self.client = SimulatedClient(self.harness.principal, self._any_server, self.random)
         self.faults = 0
         self._lost_signals = self.random.choice([0.0, 0.0, 0.3])
         self._workloads = 0
         self._over = False
         self.gate.on_commit += [self._tell_servers, partial(checks.check_machines, self)]
 
-    # --- the story ---
+    # --- the run ---
 
     async def run(self) -> None:
         await self._set_up()
@@ -146,12 +149,12 @@ class World:
         await self._come_to_rest()
 
     async def _set_up(self) -> None:
-        """Ways of binding and preemption differ from world to world."""
+        """Choose binding mode and preemption, which differ from world to world."""
         binding = self.random.choice(["optimistic", "optimistic", "pessimistic", "two_phase"])
         options: dict[str, Any] = {"binding": binding, "hold_seconds": 10}
         if self.random.random() < 0.4:
             options["preemption"] = {"mode": self.random.choice(["requeue", "terminate"])}
-        await self.harbour.set_options(**options)
+        await self.harness.set_options(**options)
 
     async def _ask_for_things(self) -> None:
         chance = self.random
@@ -195,13 +198,13 @@ class World:
             request["retries"] = chance.choice([0, 0, 2])
         return request
 
-    # --- harm ---
+    # --- faults ---
 
     async def _do_harm(self) -> None:
-        """Each world knows some kinds of faults only, so that rare ones are not drowned by others."""
+        """Choose some kinds of faults per world, so that frequent ones do not mask rare ones."""
         chance = self.random
-        self.gate.blows = self._plan_blows()
-        harms = [self._kill_server, self._freeze_server, self._cut_off, self._forget_seat]
+        self.gate.pending_faults = self._plan_faults()
+        harms = [self._kill_server, self._freeze_server, self._cut_off, self._lose_lease]
         harms += [self._kill_agent, self._freeze_agent, self._restart_machine, self._cut_stream]
         kinds = chance.sample(harms, chance.randint(1, 4))
         end = asyncio.get_running_loop().time() + FAULTS_UNTIL_SECONDS
@@ -212,20 +215,20 @@ class World:
             self.gate.note(f"fault: {harm.__name__}")
             harm()
 
-    def _plan_blows(self) -> list[Blow]:
+    def _plan_faults(self) -> list[InjectedFault]:
         chance = self.random
         fates = chance.sample(_BAD_FATES, chance.randint(0, 4)) * chance.choice([1, 1, 2])
-        blows = [Blow(fate, chance.choice(list(Role)), chance.choice(_SPARED)) for fate in fates]
+        pending_faults = [InjectedFault(fate, chance.choice(list(Role)), chance.choice(_SPARED)) for fate in fates]
         if chance.random() < _DEPOSED:
-            blows.insert(0, Blow(Fate.FROZEN_BEFORE, Role.OFFICE, spared=0))
-        return blows
+            pending_faults.insert(0, InjectedFault(Fate.FROZEN_BEFORE, Role.TERM, spared=0))
+        return pending_faults
 
     def _heal(self) -> None:
-        """No more faults: what is dead comes back, what is frozen goes on, all can reach each other."""
+        """End all faults: restart dead processes, resume frozen ones, and reconnect all parts."""
         self._over = True
-        self.gate.blows.clear()
+        self.gate.pending_faults.clear()
         self._lost_signals = 0.0
-        self.seats.cut_off.clear()
+        self.leases.cut_off.clear()
         self.gate.note("all is well again")
 
     def _kill_server(self) -> None:
@@ -236,11 +239,11 @@ class World:
 
     def _cut_off(self) -> None:
         name = self.random.choice(self.servers).process.name
-        self.seats.cut_off.add(name)
-        self._nature.call_later(self.random.uniform(0.2, 2.5) * TTL_SECONDS, self.seats.cut_off.discard, name)
+        self.leases.cut_off.add(name)
+        self._nature.call_later(self.random.uniform(0.2, 2.5) * TTL_SECONDS, self.leases.cut_off.discard, name)
 
-    def _forget_seat(self) -> None:
-        self.seats.forget()
+    def _lose_lease(self) -> None:
+        self.leases.forget()
 
     def _kill_agent(self) -> None:
         self._any_agent().process.kill()
@@ -258,7 +261,7 @@ class World:
         if stream is not None:
             stream.close(self.random.uniform(0.1, 1.5) * PACE.timeout_seconds)
 
-    # --- who is there ---
+    # --- servers and agents ---
 
     def _start_server(self, name: str) -> None:
         server = Server(self, name)
@@ -294,11 +297,11 @@ class World:
             return stream
         server.streams.append(stream)
         machine = agent.machine
-        server.process.start(serve(server.hub, stream, machine.node_id, self.harbour.pool.id, machine.name))
+        server.process.start(serve(server.hub, stream, machine.node_id, self.harness.pool.id, machine.name))
         return stream
 
     def _any_server(self) -> Server:
-        """None that is known to be dead: where there is none at all, whoever asks finds out by itself."""
+        """Return a server that is not known to be dead, or any if all are: the caller finds out by itself."""
         return self.random.choice([s for s in self.servers if s.process.alive] or self.servers)
 
     def _any_agent(self) -> SimulatedAgent:
@@ -309,10 +312,10 @@ class World:
             if self.random.random() >= self._lost_signals:
                 server.tell(self.random.uniform(0.01, _SIGNAL_SECONDS))
 
-    # --- rest ---
+    # --- end ---
 
     async def _come_to_rest(self) -> None:
-        """Until nothing is on its way any more. What still waits then is looked at by those who check."""
+        """Wait until nothing is in progress. The checks look at work that is still pending then."""
         for _ in range(REST_WITHIN_SECONDS):
             if not self._restless:
                 return
@@ -332,34 +335,34 @@ class World:
         )
 
 
-# To look through all installed packages takes longer than most schedules.
+# Searching all installed packages takes longer than most schedules.
 _installed = cache(entry_points)
 
 
 @contextmanager
-def simulated(accuse: Callable[[str], None], seed: int = 0) -> Iterator[SimulatedLoop]:
-    """Time, ids and chance are the simulation's; errors that loops survive are told, unless they were injected."""
-    # Sockets, signals and subprocesses are not of this world.
+def simulated(report_violation: Callable[[str], None], seed: int = 0) -> Iterator[SimulatedLoop]:
+    """Simulate time, ids and randomness. Report errors that loops survive, unless they were injected."""
+    # There are no sockets, signals or subprocesses here.
     loop = SimulatedLoop()  # type: ignore[abstract]
     numbers = count()
 
     def uuid7() -> UUID:
-        """In the order in which they are made, as the real ones."""
+        """Return ids in order of creation, as the real ones are."""
         milliseconds = int(loop.now().timestamp() * 1000)
         return UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | next(numbers))
 
     def survived(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
         error = sys.exc_info()[1]
         if method == "error" and error is not None and not isinstance(error, _EXPECTED):
-            accuse(f"{event.get('event')}: {type(error).__name__}: {error}")
+            report_violation(f"{event.get('event')}: {type(error).__name__}: {error}")
         raise structlog.DropEvent
 
     processors = structlog.get_config()["processors"]
     with pytest.MonkeyPatch.context() as patch, structlog.testing.capture_logs():
-        # In place of the one that would keep everything.
+        # Replaces one that would keep every record.
         processors[:] = [survived]
         patch.setattr(clock, "source", loop)
-        for module in (profiles, validators):
+        for module in (profiles, registry):
             patch.setattr(module, "entry_points", _installed)
         patch.setattr(ids, "uuid7", uuid7)
         patch.setattr(compilation, "start", lambda **_: None)

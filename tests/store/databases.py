@@ -1,4 +1,4 @@
-"""Databases with all tables, copied from one that was migrated once, and a seeded one (`harbour`) over them."""
+"""Fixtures: databases copied from a template that is migrated once, and a seeded one (`harness`)."""
 
 import asyncio
 import shutil
@@ -9,36 +9,38 @@ from typing import Any
 import asyncpg
 import pytest
 
-from mooring.store import engine, schema
-from mooring.store.engine import Database
+from mooring.store.core import errors, schema
+from mooring.store.core.engine import Database
 from mooring.store.tables import admin_actions, metadata
 from tests.servers import PostgresServer
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
-# For rules that no database, or only one of them, has a part in.
+# For rules that involve no database, or only one kind of it.
 on_sqlite = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 on_postgresql = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+slow_on_postgresql = pytest.mark.parametrize(
+    "migrated_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
+)
 
 
 @pytest.fixture
-async def harbour(database: Database) -> Harbour:
+async def harness(database: Database) -> Harness:
     """A migrated database with the default tenants and pools."""
-    return await Harbour.open(database)
+    return await Harness.open(database)
 
 
 @pytest.fixture
 def retried(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-    """The errors after which a transaction was, or would have been, tried again."""
-    errors: list[Exception] = []
-
-    original = engine.is_temporary
+    """The errors after which a transaction was, or would have been, retried."""
+    found: list[Exception] = []
+    original = errors.is_temporary
 
     def is_temporary(error: Exception) -> bool:
-        errors.append(error)
+        found.append(error)
         return original(error)
 
-    monkeypatch.setattr(engine, "is_temporary", is_temporary)
-    return errors
+    monkeypatch.setattr(errors, "is_temporary", is_temporary)
+    return found
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ async def database(migrated_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def migrated_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database with all tables, which the test leaves as they are: it runs once per kind."""
+    """The URL of a migrated database whose schema the test does not change; the test runs once per kind."""
     if request.param == "sqlite":
         file = tmp_path / "mooring.db"
         shutil.copy(request.getfixturevalue("sqlite_template"), file)
@@ -77,7 +79,7 @@ def postgres_template(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture(scope="session")
 def shared_postgres_url(postgres_server: PostgresServer, postgres_template: str) -> str:
-    """The database of all tests that leave its tables as they are: to empty it is much quicker than to make one."""
+    """The database of all tests that do not change its schema: emptying it is much faster than creating one."""
     return postgres_server.url(postgres_server.create_database(template=postgres_template))
 
 
@@ -93,13 +95,13 @@ def migrate(url: str) -> None:
 
 
 def empty(url: str) -> None:
-    """All in one message to the server, since it is done after every test."""
-    # What a failed test left open would keep its locks.
+    """Delete all rows, in one message to the server, since this runs after every test."""
+    # Transactions that a failed test left open would keep their locks.
     statements = [
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
     ]
-    # Its rows cannot be deleted, which holds for tests too.
+    # Its rows cannot be deleted, not even by tests.
     statements.append("TRUNCATE admin_actions")
     others = (table for table in reversed(metadata.sorted_tables) if table is not admin_actions)
     statements += [f"DELETE FROM {table.name}" for table in others]
@@ -115,6 +117,6 @@ def empty(url: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """In a loop of its own, which leaves the one that pytest-asyncio keeps for the test alone."""
+    """Run in a separate event loop, not in the one that pytest-asyncio keeps for the test."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(work)

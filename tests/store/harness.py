@@ -1,4 +1,4 @@
-"""A database with tenants and pools, and short words for what the rooms above the store do with it."""
+"""A test harness over one database: tenants, pools, and one method for each thing that a test does with them."""
 
 from __future__ import annotations
 
@@ -12,67 +12,66 @@ from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
-from mooring.controllers.draining import DrainingLoop
-from mooring.controllers.lifecycle import LifecycleLoop
-from mooring.controllers.nodes import NodesLoop
-from mooring.coordination.leadership import Office
+from mooring.controllers.nodes.draining import DrainingLoop
+from mooring.controllers.nodes.node_health import NodeHealthLoop
+from mooring.controllers.workloads.lifecycle import LifecycleLoop
+from mooring.coordination.fenced_database import FencedDatabase
+from mooring.coordination.leadership import Leadership
 from mooring.mirror.mirror import Mirror
-from mooring.model.constraints import Constraints, Taint
-from mooring.model.containers import Container, Restart, TaskTemplate
 from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.devices import DeviceShare
-from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import NodeStatus, TaskStatus
-from mooring.model.pools import Binding
-from mooring.model.preemption import Preemption, Victim
+from mooring.model.nodes.heartbeats import Pace
+from mooring.model.policy.pools import Binding
+from mooring.model.policy.preemption import Preemption, Victim
 from mooring.model.reasons import Reason
-from mooring.model.slots import parse_amounts
-from mooring.model.tenants import Principal
-from mooring.model.workloads import NO_CONSTRAINTS, Kind, OnInsufficient
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.constraints import Constraints, Taint
+from mooring.model.workloads.containers import Container, Restart, TaskTemplate
+from mooring.model.workloads.schedule import DEFAULT_SCHEDULE, ScheduleOptions
+from mooring.model.workloads.workload import NO_CONSTRAINTS, Kind, OnInsufficient
 from mooring.scheduling import Scheduler
-from mooring.store import (
-    bind,
+from mooring.store.audit import ledger_rules
+from mooring.store.audit.ledger_rules import Finding
+from mooring.store.audit.repair import Repair, repair
+from mooring.store.commit import bind, transitions
+from mooring.store.commit.bind import BindResult, Draft
+from mooring.store.commit.status_changes import Applied, Change
+from mooring.store.control import leadership
+from mooring.store.core.batch_sql import NotAsExpected
+from mooring.store.core.engine import Connection, Database
+from mooring.store.core.ids import new_id
+from mooring.store.core.types import AnyRow
+from mooring.store.nodes import (
     heartbeats,
-    leadership,
-    ledger,
     nodes,
     pools,
-    rollouts,
     slot_types,
     taints,
-    tenants,
-    transitions,
-    users,
-    workload_revisions,
-    workloads,
 )
-from mooring.store.bind import Bound, Draft
-from mooring.store.changes import Applied, Change
-from mooring.store.engine import Connection, Database
-from mooring.store.ids import new_id
-from mooring.store.ledger import Finding
-from mooring.store.sets import NotAsExpected
+from mooring.store.nodes.taints import TimedTaint
 from mooring.store.tables import events, node_devices, node_resources, status_history
 from mooring.store.tables import nodes as nodes_table
 from mooring.store.tables import pools as pools_table
 from mooring.store.tables import resource_allocations as ledger_table
 from mooring.store.tables import tasks as tasks_table
 from mooring.store.tables import workloads as workloads_table
-from mooring.store.taints import Standing
-from mooring.store.types import AnyRow
+from mooring.store.tenancy import tenants, users
+from mooring.store.workloads import new_workloads, pending, revisions, rollouts, stopping
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Harbour:
+class Harness:
     database: Database
     principal: Principal
     pool: pools.Pool
-    office: Office
+    leadership: Leadership
 
     @classmethod
-    async def open(cls, database: Database) -> Harbour:
+    async def open(cls, database: Database) -> Harness:
         async def seed(connection: Connection) -> pools.Pool:
             await slot_types.ensure_built_in(connection)
             await tenants.bootstrap(connection, password_hash="hash", now=LONG_AGO)
@@ -82,13 +81,18 @@ class Harbour:
         pool = await database.write(seed)
         async with database.read() as connection:
             admin = await users.find(connection, tenants.FIRST_ADMIN)
-            standing = await tenants.standing(connection, admin.id)
-        assert standing is not None
-        office = Office(database, "test")
-        await office.take()
-        return cls(database, standing.principal, pool, office)
+            account = await tenants.account(connection, admin.id)
+        assert account is not None
+        leadership = Leadership(database, "test")
+        await leadership.begin_term()
+        return cls(database, account.principal, pool, leadership)
 
-    # --- what is there ---
+    @property
+    def fenced(self) -> FencedDatabase:
+        """The database as the controllers of the present leadership get it."""
+        return FencedDatabase(self.database, self.leadership)
+
+    # --- nodes and workloads ---
 
     async def node(
         self,
@@ -103,7 +107,7 @@ class Harbour:
         labels: Mapping[str, str] | None = None,
         taints: tuple[Taint, ...] = (),
     ) -> UUID:
-        """A node of the pool `default` that has connected."""
+        """Create a node in the pool `default` whose agent has connected."""
         capacity = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
 
         async def work(connection: Connection) -> UUID:
@@ -143,7 +147,7 @@ class Harbour:
 
     async def beat(self, node_id: UUID, at: datetime, *, problem: str | None = None, cpu_percent: float = 0) -> None:
         await self.database.write(
-            lambda c: heartbeats.take(c, [heartbeats.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
+            lambda c: heartbeats.record_beats(c, [heartbeats.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
         )
 
     async def drain(self, node_id: UUID, draining: bool = True, **more: Any) -> None:
@@ -165,10 +169,11 @@ class Harbour:
         slots: Mapping[str, int | str] | None = None,
         constraints: Constraints = NO_CONSTRAINTS,
         type: str = "batch",
+        schedule: ScheduleOptions = DEFAULT_SCHEDULE,
         **more: Any,
     ) -> UUID:
         request = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
-        new = workloads.NewWorkload(
+        new = new_workloads.NewWorkload(
             id=new_id(),
             name=name,
             kind=kind,
@@ -184,35 +189,36 @@ class Harbour:
             spread=spread,
             max_per_node=max_per_node,
             on_insufficient=on_insufficient,
-            task_ids=tuple(new_id() for _ in range(replicas)),
+            task_ids=() if schedule.array is not None else tuple(new_id() for _ in range(replicas)),
             constraints=constraints,
+            schedule=schedule,
             **more,
         )
-        await self.database.write(lambda c: workloads.submit(c, [new], now()))
+        await self.database.write(lambda c: new_workloads.submit(c, [new], now()))
         return new.id
 
     async def set(self, workload_id: UUID, **columns: Any) -> UUID:
-        """Columns of a workload, written as they are."""
+        """Write columns of a workload without any checks."""
         own = update(workloads_table).where(workloads_table.c.id == workload_id).values(columns)
         await self.database.write(lambda c: c.execute(own))
         return workload_id
 
     async def set_options(self, **options: Any) -> None:
-        """Of the pool `default`."""
+        """Set options of the pool `default`."""
         own = update(pools_table).where(pools_table.c.id == self.pool.id).values(options=options)
         await self.database.write(lambda c: c.execute(own))
 
-    # --- what happens to it ---
+    # --- changes ---
 
     async def propose(self, ids: Sequence[UUID] | None = None, *, at: datetime | None = None) -> list[Decision]:
-        """What the scheduler decides for everything that waits, or for these, from the store as it is."""
+        """Return the decisions of the scheduler for all pending workloads, or for these, from the current store."""
         mirror = Mirror(self.database)
         await mirror.load()
         waiting = [workload for workload in mirror.queue.values() if ids is None or workload.id in ids]
         return list(Scheduler(cluster=mirror.cluster).run(waiting, at or now()).decisions)
 
-    async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> Bound:
-        return await Binder(self.database).bind(list(decisions), term or self.office.term)
+    async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> BindResult:
+        return await Binder(self.database).bind(list(decisions), term or self.leadership.term)
 
     async def commit(
         self,
@@ -221,8 +227,8 @@ class Harbour:
         preemption: Preemption | None = None,
         expected: Mapping[str, int] | None = None,
         at: datetime | None = None,
-    ) -> Bound:
-        """The commit itself, in one of its modes."""
+    ) -> BindResult:
+        """Commit decisions in one of the binding modes."""
         drafted = await self.draft(*decisions, at=at) if mode is Binding.OPTIMISTIC else None
         return await self.commit_draft(
             drafted, *decisions, mode=mode, preemption=preemption, expected=expected, now=at or now()
@@ -230,30 +236,30 @@ class Harbour:
 
     async def draft(self, *decisions: Decision, at: datetime | None = None) -> Draft | None:
         async with self.database.read() as connection:
-            return await bind.draft(connection, decisions, now=at or now(), term=self.office.term)
+            return await bind.draft(connection, decisions, now=at or now(), term=self.leadership.term)
 
-    async def commit_draft(self, drafted: Draft | None, *decisions: Decision, **more: Any) -> Bound:
-        """As the binder does: without the draft if it is outdated."""
-        given: dict[str, Any] = {"now": now(), "term": self.office.term} | more
+    async def commit_draft(self, drafted: Draft | None, *decisions: Decision, **more: Any) -> BindResult:
+        """Commit as the binder does: without the draft if it is outdated."""
+        given: dict[str, Any] = {"now": now(), "term": self.leadership.term} | more
         try:
             return await self.database.write(lambda c: bind.bind(c, decisions, drafted=drafted, **given))
         except NotAsExpected:
             return await self.database.write(lambda c: bind.bind(c, decisions, **given))
 
-    async def place(self) -> Bound:
+    async def place(self) -> BindResult:
         return await self.bind(await self.propose())
 
     async def apply(self, *changes: Change, actor: str = "test", term: int | None = None) -> Any:
         return await self.database.write(lambda c: transitions.apply(c, changes, actor=actor, now=now(), term=term))
 
     async def move(self, task: AnyRow | UUID, *statuses: TaskStatus, **more: Any) -> None:
-        """One task through these statuses, each in a transaction of its own."""
+        """Move a task through these statuses, each in its own transaction."""
         task_id = task if isinstance(task, UUID) else task.id
         for status in statuses:
             await self.apply(Change(task_id, status, **more))
 
     async def run(self, workload_id: UUID) -> list[AnyRow]:
-        """Place and start all tasks of a workload; its current tasks."""
+        """Place and start all tasks of a workload, and return its current tasks."""
         await self.place()
         for task in await self.tasks(workload_id):
             await self.move(task, TaskStatus.RUNNING)
@@ -271,13 +277,13 @@ class Harbour:
         cause: str = "changed",
         **rollout: Any,
     ) -> Applied:
-        """Another template for a deployment, and other words for how its tasks are replaced."""
+        """Change the template of a deployment, and its rollout options."""
         request = parse_amounts({"cpu": cpu, "memory": "1Gi"})
         template = TaskTemplate((Container(command=command or ("sleep", "2"), slots=request),), restart=Restart.NEVER)
 
         async def work(connection: Connection) -> Applied:
             own = await rollouts.lock(connection, workload_id)
-            return await workload_revisions.change(
+            return await revisions.change(
                 connection,
                 own,
                 template,
@@ -292,16 +298,16 @@ class Harbour:
         return await self.database.write(work)
 
     async def stop(self, workload_id: UUID, *, remove: bool = False, force: bool = False) -> Applied:
-        reason = Reason("stopped", "Stopped as asked", "user")
+        reason = Reason("stopped", "Stopped by request", "user")
         return await self.database.write(
-            lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason, force=force)
+            lambda c: stopping.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason, force=force)
         )
 
     async def free_lost(self, *task_ids: UUID) -> int:
         return await self.database.write(lambda c: transitions.free_lost(c, task_ids, now()))
 
     async def replace_ended(self) -> None:
-        while await LifecycleLoop(self.database, self.office).once():
+        while await LifecycleLoop(self.fenced).once():
             pass
 
     async def fall_silent(
@@ -310,26 +316,26 @@ class Harbour:
         at: datetime,
         status: Literal[NodeStatus.SUSPECT, NodeStatus.LOST] = NodeStatus.LOST,
     ) -> bool:
-        """Whether it was not heard of until then, and is called so now."""
+        """Mark a node that has been silent since `at`; return whether it was."""
         silent = await self.database.write(
             lambda c: heartbeats.fall_silent(c, [node_id], at, status, reason="silent", now=at)
         )
         return node_id in silent
 
-    def nodes_loop(self, timeout_seconds: float = 30) -> NodesLoop:
-        return NodesLoop(self.database, self.office, Pace(timeout_seconds=timeout_seconds))
+    def nodes_loop(self, timeout_seconds: float = 30) -> NodeHealthLoop:
+        return NodeHealthLoop(self.fenced, Pace(timeout_seconds=timeout_seconds))
 
     def draining_loop(self) -> DrainingLoop:
-        return DrainingLoop(self.database, self.office)
+        return DrainingLoop(self.fenced)
 
     async def taint(self, node_id: UUID, *new: Taint, remove: str | None = None, at: datetime | None = None) -> None:
-        added, removed = [Standing(each, at or now()) for each in new], [] if remove is None else [(remove, None)]
+        added, removed = [TimedTaint(each, at or now()) for each in new], [] if remove is None else [(remove, None)]
         await self.database.write(lambda c: taints.change(c, node_id, add=added, remove=removed, now=now()))
 
-    async def take_office(self, holder: str) -> int:
-        return await self.database.write(lambda c: leadership.take_office(c, holder, now()))
+    async def start_term(self, holder: str) -> int:
+        return await self.database.write(lambda c: leadership.start_term(c, holder, now()))
 
-    # --- what one can see of it ---
+    # --- queries ---
 
     async def workload(self, workload_id: UUID) -> AnyRow:
         return (await self.rows(select(workloads_table).where(workloads_table.c.id == workload_id)))[0]
@@ -354,7 +360,7 @@ class Harbour:
         return (await self.rows(select(nodes_table).where(nodes_table.c.id == node_id)))[0]
 
     async def counters(self, node_id: UUID, slot: str = "cpu") -> tuple[int, int, int]:
-        """(held, reserved, used)."""
+        """Return (held, reserved, used)."""
         table = node_resources.c
         row = (await self.rows(select(node_resources).where(table.node_id == node_id, table.slot_name == slot)))[0]
         return row.held, row.reserved, row.used
@@ -365,7 +371,7 @@ class Harbour:
         return int(rows[0].leaving)
 
     async def taken(self, node_id: UUID, slot: str = "gpu") -> dict[int, int]:
-        """What is taken of each device."""
+        """Return the allocated amount by device index."""
         table = node_devices.c
         rows = await self.rows(select(node_devices).where(table.node_id == node_id, table.slot_name == slot))
         return {row.device_index: row.taken for row in rows}
@@ -381,23 +387,30 @@ class Harbour:
         async with self.database.read() as connection:
             return list(await connection.execute(query))
 
+    async def execute(self, statement: Any) -> None:
+        """Change rows directly, bypassing the store."""
+        await self.database.write(lambda c: c.execute(statement))
+
+    async def repair(self) -> Repair:
+        return await self.database.write(lambda c: repair(c, now()))
+
     async def findings(self) -> list[Finding]:
         async with self.database.snapshot() as connection:
-            return (await ledger.audit(connection)).findings
+            return (await ledger_rules.audit(connection)).findings
 
 
 async def decision_on(
-    harbour: Harbour,
+    harness: Harness,
     workload_id: UUID,
     node_ids: Sequence[UUID],
     *,
     devices: Sequence[DeviceShare] = (),
     victims: Sequence[AnyRow] = (),
 ) -> Decision:
-    """A scheduler's wish for a workload, whatever the cluster says: one task on each of these nodes."""
-    async with harbour.database.read() as connection:
-        [found] = await workloads.waiting(connection, [workload_id])
-    rows = [await harbour.node_row(node_id) for node_id in node_ids]
+    """Return a decision that places one task on each of these nodes, whatever their state."""
+    async with harness.database.read() as connection:
+        [found] = await pending.waiting(connection, [workload_id])
+    rows = [await harness.node_row(node_id) for node_id in node_ids]
     placements = tuple(
         Placement(task.id, row.id, row.name, row.generation, 1, devices=tuple(devices))
         for task, row in zip(found.tasks, rows, strict=False)
@@ -411,7 +424,7 @@ async def decision_on(
 
 
 async def someone_waits_for_a_lock(database: Database) -> bool:
-    """On PostgreSQL, in this database."""
+    """Return whether a session of this PostgreSQL database waits for a lock."""
     async with database.read() as connection:
         found = await connection.exec_driver_sql(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

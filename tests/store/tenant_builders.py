@@ -1,12 +1,17 @@
-"""Tenants for tests of the store, made the way an admin would make them."""
+"""Tenants for store tests, created as an admin would create them."""
 
 from uuid import UUID
 
 from mooring import clock
-from mooring.model.tenants import Role
-from mooring.store import domains, memberships, projects, users
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection, Database
+from mooring.model.tenancy.tenants import Role
+from mooring.store.core.engine import Connection, Database
+from mooring.store.tenancy import (
+    domains,
+    memberships,
+    projects,
+    users,
+)
+from mooring.store.tenancy.admin_actions import Actor
 
 ACTOR = Actor(UUID(int=7), "root", "192.0.2.7")
 

@@ -1,4 +1,4 @@
-"""A small TCP balancer before several servers: whoever connects gets the next one that answers."""
+"""A small TCP balancer before several servers: each connection goes to the next one that answers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _AGAIN_SECONDS = 0.02
 @contextmanager
 def balancer(ports: Sequence[int]) -> Iterator[str]:
     """The address of a balancer before these ports of this machine."""
-    turns = itertools.count()
+    iterations = itertools.count()
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
 
         def accept() -> None:
             with contextlib.suppress(OSError):
                 while True:
                     client, _ = listener.accept()
-                    threading.Thread(target=_serve, args=(client, ports, next(turns)), daemon=True).start()
+                    threading.Thread(target=_serve, args=(client, ports, next(iterations)), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         try:
@@ -33,26 +33,26 @@ def balancer(ports: Sequence[int]) -> Iterator[str]:
             listener.shutdown(socket.SHUT_RDWR)
 
 
-def _serve(client: socket.socket, ports: Sequence[int], turn: int) -> None:
-    with client, contextlib.suppress(OSError), _connect(ports, turn) as server:
+def _serve(client: socket.socket, ports: Sequence[int], iterate: int) -> None:
+    with client, contextlib.suppress(OSError), _connect(ports, iterate) as server:
         back = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
         back.start()
         _pass_on(client, server)
         back.join()
 
 
-def _connect(ports: Sequence[int], turn: int) -> socket.socket:
+def _connect(ports: Sequence[int], iterate: int) -> socket.socket:
     deadline = time.monotonic() + _CONNECT_SECONDS
     while time.monotonic() < deadline:
         for number in range(len(ports)):
             with contextlib.suppress(OSError):
-                return socket.create_connection(("127.0.0.1", ports[(turn + number) % len(ports)]))
+                return socket.create_connection(("127.0.0.1", ports[(iterate + number) % len(ports)]))
         time.sleep(_AGAIN_SECONDS)
     raise TimeoutError("no server answers")
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    """What one side sends, until it sends no more."""
+    """Forward one side's data until it sends no more."""
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
             target.sendall(data)

@@ -1,4 +1,4 @@
-"""Servers for the system tests. Whatever a test starts here is audited, stopped and cleared away after it."""
+"""Servers for the system tests. The servers that a test starts are audited, stopped and removed after it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mooring.clock import AHEAD, Moved
-from mooring.wire.api import JoinTokenRequest
-from tests.system.servers import PASSWORD, Cli, NodeAgent, Program, Server, eventually, workspace
+from mooring.clock import AHEAD, ShiftedClock
+from mooring.wire.cluster.nodes import JoinTokenRequest
+from tests.system.servers import PASSWORD, Cli, NodeAgent, Program, Server, eventually, is_ready, workspace
 
 
 class Servers:
-    """Starts servers and agents, and ends them all."""
+    """Starts servers and agents, and ends all of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,14 +34,18 @@ class Servers:
     def start(self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None) -> Server:
         return self.prepare(*flags, name=name, environment=environment).start()
 
-    def start_in_the_past(self, *, environment: Mapping[str, str] | None = None) -> tuple[Server, Moved]:
-        """A server with a node whose date is moved, and always in the past: tokens of the future are worth nothing."""
+    def start_in_the_past(self, *, environment: Mapping[str, str] | None = None) -> tuple[Server, ShiftedClock]:
+        """Start a server and a node on a movable clock, always in the past: tokens from the future are invalid."""
         file = self.folder / "ahead"
-        clock = Moved(file)
+        clock = ShiftedClock(file)
         clock.move_to(datetime.now(UTC) - timedelta(minutes=40))
-        # Nothing but the date moves: a heartbeat is late by it, and loops look more often than anything is due.
+        # Only the date moves: heartbeats seem late by as much, and loops must run more often than anything is due.
         patient = {AHEAD: str(file), "MOORING_NODE_TIMEOUT_SECONDS": "36000", "RECONCILE_INTERVAL": "0.2"}
-        return self.start("--node-name", "here", environment=patient | dict(environment or {})), clock
+        server = self.start("--node-name", "here", environment=patient | dict(environment or {}))
+        # Bookings would be rejected before its node has joined.
+        with server.client() as client:
+            eventually(lambda: is_ready(client, "here"))
+        return server, clock
 
     def agent(
         self,
@@ -52,7 +56,7 @@ class Servers:
         node: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> NodeAgent:
-        """An agent with a data folder of its own, named as its node unless told otherwise."""
+        """Start an agent with its own data folder, named after its node by default."""
         folder, named = self.folder / name, node or name
         agent = NodeAgent(folder, flags, environment or {}, server=server.url, name=named, token=token)
         agent.launch()
@@ -67,18 +71,18 @@ class Servers:
         pool: str = "default",
         environment: Mapping[str, str] | None = None,
     ) -> NodeAgent:
-        """An agent whose node has joined and is ready."""
+        """Start an agent and wait until its node is ready."""
         with server.client() as client:
             token = client.create_join_token(JoinTokenRequest(name=name, pool=pool)).token
             agent = self.agent(server, name, token, *flags, environment=environment)
-            eventually(lambda: any(node.name == name and node.status == "READY" for node in client.nodes().nodes))
+            eventually(lambda: is_ready(client, name))
         return agent
 
     def cli(self, name: str = "person") -> Cli:
         return Cli(self.folder / name)
 
     def check(self) -> None:
-        """The audit after a test, and no exception in any log."""
+        """Audit every running server and check that no log has a traceback."""
         for program in self._started:
             if isinstance(program, Server) and program.alive:
                 program.assert_books_agree()
@@ -86,7 +90,7 @@ class Servers:
                 assert "Traceback" not in program.log, program.log[-6000:]
 
     def end(self) -> None:
-        """The quick way; how a server ends in order is a test of its own."""
+        """Kill all programs, which is quick. The orderly shutdown has its own tests."""
         for program in reversed(self._started):
             if program.alive:
                 program.kill()
@@ -94,7 +98,7 @@ class Servers:
 
 @contextmanager
 def running_servers() -> Iterator[Servers]:
-    """What is started in the block is checked and ended after it."""
+    """Check and end the servers started in the block."""
     with workspace() as folder:
         started = Servers(folder)
         try:
@@ -106,7 +110,7 @@ def running_servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
-    # The database is there before the servers, so that it is still there when they stop.
+    # Created before the servers, so that the database still exists when they stop.
     for database in {"database_flags", "postgres_url"} & set(request.fixturenames):
         request.getfixturevalue(database)
     with running_servers() as started:
@@ -115,7 +119,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_flags(request: pytest.FixtureRequest) -> list[str]:
-    """What makes a server use the database at hand: the test runs once per kind. Simulated nodes are allowed."""
+    """The flags that select a server's database. The test runs once per kind, and simulated nodes are allowed."""
     if request.param == "sqlite":
         return []
     return ["--database", request.getfixturevalue("postgres_url"), "--demo"]

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 _PROCESSES = 2
-_MOST_CONNECTIONS = 500
+_MAX_CONNECTIONS = 500
 """Of one process."""
 _ANSWER_SECONDS = 30.0
 
@@ -50,7 +50,7 @@ class Answers:
 
 
 def request(method: str, path: str, headers: Mapping[str, str], body: object = None) -> bytes:
-    """What is sent for it, ready made: those who flood should have little to do."""
+    """Return the complete bytes to send, so that the flooding clients need little CPU."""
     content = b"" if body is None else json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/1.1", "Host: mooring", f"Content-Length: {len(content)}"]
     lines += ["Content-Type: application/json"] if content else []
@@ -68,13 +68,21 @@ def flood(url: str, requests: Sequence[bytes], per_second: float, seconds: float
     return found
 
 
-def ask_in_turn(url: str, requests: Sequence[bytes], connections: int, seconds: float) -> Answers:
-    """Send them over so many connections, each as soon as the one before it was answered."""
+def ask_in_turn(
+    url: str, requests: Sequence[bytes], connections: int, seconds: float, per_second: float | None = None
+) -> Answers:
+    """Send them over so many connections, each as soon as the one before it was answered, or at most at this rate."""
 
     async def work() -> Answers:
-        return await _Flood(url, requests).run_in_turn(connections, seconds)
+        return await _Flood(url, requests).run_in_turn(connections, seconds, per_second)
 
     return uvloop.run(work())
+
+
+def flood_in_turn(url: str, requests: Sequence[bytes], connections: int, seconds: float) -> Answers:
+    """The same from a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(ask_in_turn, url, requests, connections, seconds).result()
 
 
 def _flood(url: str, requests: Sequence[bytes], per_second: float, seconds: float) -> Answers:
@@ -131,6 +139,7 @@ class _Flood:
         self._time = asyncio.get_running_loop().time
         self._again_until = 0.0
         """Until then a connection asks again as soon as it has its answer."""
+        self._pause_seconds = 0.0
         self._idle: list[_Connection] = []
         self._connections = 0
         self._unfinished = 0
@@ -146,8 +155,9 @@ class _Flood:
             self._send(due)
         return await self._rest()
 
-    async def run_in_turn(self, connections: int, seconds: float) -> Answers:
+    async def run_in_turn(self, connections: int, seconds: float, per_second: float | None = None) -> Answers:
         self._again_until = self._time() + seconds
+        self._pause_seconds = 0.0 if per_second is None else connections / per_second
         for _ in range(connections):
             self._send(self._time())
         await asyncio.sleep(seconds)
@@ -175,7 +185,8 @@ class _Flood:
             self._found.unexplained += 1
         self._idle.append(connection)
         if self._time() < self._again_until:
-            self._send(self._time())
+            again = max(due + self._pause_seconds, self._time())
+            asyncio.get_running_loop().call_at(again, self._send, again)
 
     def lost(self, connection: _Connection, *, broken_off: bool) -> None:
         self._connections -= 1
@@ -190,7 +201,7 @@ class _Flood:
         if self._idle:
             self._unfinished += 1
             self._idle.pop().send(content, due)
-        elif self._connections < _MOST_CONNECTIONS:
+        elif self._connections < _MAX_CONNECTIONS:
             self._unfinished += 1
             self._connections += 1
             opening = asyncio.create_task(self._open(content, due))

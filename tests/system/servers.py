@@ -1,6 +1,6 @@
-"""Real Mooring servers and agents, each a process of its own: loopback, a free port, a temporary folder, stopped by id.
+"""Real Mooring servers and agents, each a separate process on loopback with a free port and a temporary folder.
 
-Needs nothing of pytest, so that the benchmarks use it too.
+This module does not need pytest, since the benchmarks use it too.
 """
 
 from __future__ import annotations
@@ -28,33 +28,61 @@ import psutil
 
 from mooring.client import Client
 from mooring.client.credentials import CredentialStore
+from mooring.wire.cluster.pools import PoolChange
 
 MOORING = str(Path(sys.executable).with_name("mooring"))
 PASSWORD = "admin123"
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.03
-_LONGEST_POLL_SECONDS = 0.1
+_MAX_POLL_SECONDS = 0.1
+_ANSWER_SECONDS = 60.0
 
 T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T], seconds: float = 120.0) -> T:
-    """What `condition` answers as soon as that is true; an AssertionError with its last answer after `seconds`."""
+    """Return the result of `condition` once it is true. Raise AssertionError with the last result after `seconds`."""
     began = time.monotonic()
     while not (answer := condition()):
         waited = time.monotonic() - began
         if waited > seconds:
             raise AssertionError(f"still {answer!r} after {seconds:g} seconds")
-        # What takes long is asked for less often: each question is work for those who are waited for.
-        time.sleep(min(max(_POLL_SECONDS, waited / 20), _LONGEST_POLL_SECONDS))
+        # Poll less often the longer it takes: polling is work for the program that is waited for.
+        time.sleep(min(max(_POLL_SECONDS, waited / 20), _MAX_POLL_SECONDS))
     return answer
+
+
+def is_ready(client: Client, node: str) -> bool:
+    """Return whether a node of this name has joined and takes work."""
+    return any(found.name == node and found.status == "READY" for found in client.nodes().nodes)
+
+
+def process_of(task_id: str | bytes, *words: str) -> int:
+    """Return the host's pid of the task's own process, or of the one with this command line.
+
+    The pid in the task's PID namespace is different.
+    """
+    name = (task_id if isinstance(task_id, str) else task_id.decode()).strip()
+    return min(
+        eventually(
+            lambda: [
+                process.pid
+                for process in psutil.process_iter(["environ", "cmdline"])
+                if (process.info["environ"] or {}).get("MOORING_TASK_ID") == name
+                and (not words or process.info["cmdline"] == list(words))
+            ]
+        )
+    )
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A folder that tasks of other users can pass through; afterwards it is gone with whatever still ran in it."""
-    folder = Path(tempfile.mkdtemp(prefix="mooring-system-"))
+    """Create a folder that tasks of other users can enter. Afterwards kill its remaining processes and remove it.
+
+    Not in /tmp: tasks have their own, and some tests put files here for tasks to read.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="mooring-system-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
     folder.chmod(0o711)
     try:
         yield folder
@@ -66,18 +94,20 @@ def workspace() -> Iterator[Path]:
 
 @dataclass
 class Program(ABC):
-    """One `mooring` process with a log, which may be started again after its end."""
+    """One `mooring` process with a log. It can be started again after it ends."""
 
     data: Path
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     log_name: str = ""
-    """Of its logs, which are beside the data folder; else the folder's own name."""
+    """The base name of its logs beside the data folder; by default the folder's name."""
+    prefix: tuple[str, ...] = ()
+    """A program that runs the command, such as one that drops privileges."""
 
     @abstractmethod
     def arguments(self) -> list[str]:
-        """What follows the command's name."""
+        """Return the arguments after the command's name."""
 
     @property
     def pid(self) -> int:
@@ -90,7 +120,7 @@ class Program(ABC):
 
     @property
     def log(self) -> str:
-        """Everything that it has written to standard error, over all of its lives."""
+        """Everything that it wrote to standard error, over all starts."""
         path = self._log_file("err")
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -102,29 +132,29 @@ class Program(ABC):
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with self._log_file("out").open("ab") as out, self._log_file("err").open("ab") as err:
             self.process = subprocess.Popen(
-                [MOORING, *self.arguments()],
+                [*self.prefix, MOORING, *self.arguments()],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 env=clean_environment(self.data.parent / "home") | dict(self.environment),
-                # As in a terminal: what is meant for the tests is not for it.
+                # Its own session, as in a terminal, so that signals to the tests do not reach it.
                 start_new_session=True,
             )
 
     def kill(self) -> None:
-        """As a crash: no chance to put anything in order."""
+        """Kill it as in a crash, without any cleanup."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(_STOP_SECONDS)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end, and the exit code."""
+        """Send a signal and return the exit code."""
         assert self.process is not None
         self.process.send_signal(how)
         return self.process.wait(_STOP_SECONDS)
 
     def exit_code(self) -> int:
-        """Of a process that ends by itself."""
+        """Wait for a process that ends by itself and return its exit code."""
         assert self.process is not None
         return self.process.wait(_START_SECONDS)
 
@@ -138,18 +168,31 @@ class Server(Program):
 
     url: str = ""
     ca_file: Path | None = None
+    default_requests: bool = False
+    """Keep the default requests of pools, with which a small machine runs few tasks at once."""
 
     def arguments(self) -> list[str]:
         return ["up", "--data", str(self.data), "--port", "0", *self.flags]
 
     def start(self, *, ready: bool = True) -> Server:
-        """Launch it and wait until it answers; `ready` is more than alive: the scheduler leads as well."""
+        """Launch it and wait until it responds. `ready` also waits until the scheduler leads."""
         self._address.unlink(missing_ok=True)
         self.launch()
-        return self.wait(ready=ready)
+        self.wait(ready=ready)
+        if ready and not self.default_requests and "MOORING_ADMIN_PASSWORD" in self.environment:
+            self._clear_default_requests()
+            self.default_requests = True
+        return self
+
+    def _clear_default_requests(self) -> None:
+        nothing = PoolChange(default_cpu=0, default_memory=0)
+        with self.client(password=self.environment["MOORING_ADMIN_PASSWORD"]) as client:
+            for pool in client.pools().pools:
+                if (pool.default_cpu, pool.default_memory) != ("0", "0"):
+                    client.change_pool(pool.name, nothing)
 
     def wait(self, *, ready: bool = True) -> Server:
-        """Until a launched server answers."""
+        """Wait until a launched server responds."""
         assert self.process is not None
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
@@ -167,13 +210,13 @@ class Server(Program):
         return self.data / "server.json"
 
     def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
-        """A client that is logged in; its login lives as long as it does."""
+        """Return a logged-in client, whose login lasts as long as the client."""
         client = self._stranger()
         client.login(username, password)
         return client
 
     def credential(self, username: str, password: str = PASSWORD) -> dict[str, str]:
-        """The header that requests of this user show."""
+        """Return the authorization header of this user."""
         with self._stranger() as client:
             return {"Authorization": f"Bearer {client.login(username, password).access_token}"}
 
@@ -181,21 +224,21 @@ class Server(Program):
         return Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"), ca_file=self.ca_file)
 
     def status(self, path: str) -> int:
-        """The HTTP status of a GET that needs no login."""
+        """Return the HTTP status of a GET that needs no login."""
         try:
             trusted = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
-            with urllib.request.urlopen(self.url + path, timeout=10, context=trusted) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=_ANSWER_SECONDS, context=trusted) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
 
     def leads(self) -> bool:
-        """Whether its scheduler is the leader; anybody may ask for that."""
-        with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
+        """Return whether its scheduler is the leader. This needs no login."""
+        with urllib.request.urlopen(f"{self.url}/health", timeout=_ANSWER_SECONDS) as answer:
             return bool(json.load(answer)["role"] == "leader")
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=_ANSWER_SECONDS) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -204,7 +247,7 @@ class Server(Program):
         return float(times.user + times.system)
 
     def assert_books_agree(self) -> None:
-        """Ledger = counters = JSON, nothing over capacity, nothing twice."""
+        """Assert a clean audit: ledger, counters and JSON agree, nothing is over capacity or allocated twice."""
         with self.client() as client:
             report = client.audit()
         assert report.clean, report.findings
@@ -212,7 +255,7 @@ class Server(Program):
 
 @dataclass
 class NodeAgent(Program):
-    """`mooring agent`: a node of its own."""
+    """`mooring agent`: a separate node."""
 
     server: str = ""
     name: str = "second"
@@ -225,7 +268,7 @@ class NodeAgent(Program):
 
 @dataclass(frozen=True)
 class Cli:
-    """The `mooring` command as a person uses it, with a home folder of its own."""
+    """The `mooring` command as a person uses it, with its own home folder."""
 
     home: Path
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -243,7 +286,7 @@ class Cli:
         )
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """A command that is not over at once; use it in a `with`."""
+        """Start a command that keeps running. Use it in a `with` block."""
         return subprocess.Popen(
             [MOORING, *words],
             stdin=subprocess.DEVNULL,
@@ -255,7 +298,7 @@ class Cli:
         )
 
     def out(self, *words: str, given: str | None = None) -> str:
-        """What a command that succeeds prints."""
+        """Return the output of a command, which must succeed."""
         done = self(*words, given=given)
         assert done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}: {done.stderr}"
         return done.stdout
@@ -265,7 +308,7 @@ class Cli:
 def running_server(
     data: Path, *flags: str, environment: Mapping[str, str] | None = None, audited: bool = True
 ) -> Iterator[Server]:
-    """A server for one block, audited after it unless it was stopped or failed there."""
+    """Run a server for one block and audit it afterwards, unless it was stopped or failed."""
     server = Server(data, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})})
     try:
         yield server.start()
@@ -277,31 +320,31 @@ def running_server(
 
 
 def _listen_to_interrupts() -> None:
-    """Whoever runs the tests in the background has Ctrl-C ignored, and what is started would inherit that."""
+    """Handle Ctrl-C in the child. Tests that run in the background ignore it, and their children would inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """The environment without anything that Mooring or a proxy would read from it.
+    """Return the environment without anything that Mooring or a proxy would read.
 
-    Compiled kernels are shared with the tests: every server would spend its first seconds on compiling them otherwise.
+    Compiled kernels are shared with the tests. Otherwise every server would spend its first seconds compiling them.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = ("PATH", "PYTHONPATH", "LANG", "TZ", "TMPDIR", "NUMBA_CACHE_DIR")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
+    stored = {name: os.environ[name] for name in names if name in os.environ}
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    # The engine of whoever runs the tests is left alone.
-    return {**kept, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1", "DOCKER_HOST": "none"}
+    # Leave the container engine of this machine alone.
+    return {**stored, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1", "DOCKER_HOST": "none"}
 
 
 def everything_in(folder: Path) -> Iterator[Path]:
-    """All files and folders in it, unlike with `glob` also while others take some of them away."""
+    """Yield all files and folders in it. Unlike `glob`, this works while other processes remove some."""
     for parent, folders, files in os.walk(folder):
         yield from (Path(parent, name) for name in (*folders, *files))
 
 
 def _end_processes_in(folder: Path) -> None:
-    """End the supervisors that a killed agent has left, told by the folder in their command line."""
+    """Kill the supervisors that a killed agent left behind, found by the folder in their command line."""
     left: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

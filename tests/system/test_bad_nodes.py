@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mooring.client import Client
-from mooring.wire.api import WorkloadDetail, WorkloadRequest
+from mooring.wire.workloads.workloads import WorkloadDetail, WorkloadRequest
 from tests.system.conftest import Servers
-from tests.system.servers import eventually
+from tests.system.servers import eventually, everything_in
 
 QUICK = {
     "MOORING_RECONCILE_INTERVAL": "0.5",
@@ -17,6 +19,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 def test_work_goes_elsewhere_when_a_node_cannot_start_it(servers: Servers) -> None:
     server = servers.start("--no-agent", environment=QUICK)
     servers.node(server, "good")
@@ -38,7 +41,8 @@ def test_work_goes_elsewhere_when_a_node_cannot_start_it(servers: Servers) -> No
         assert client.resume_node("bad").taints == []
 
 
-def test_a_drain_with_a_time_ends_sessions_and_starts_those_again_that_may_be(servers: Servers) -> None:
+@pytest.mark.slow
+def test_a_drain_with_a_deadline_ends_sessions_and_restarts_retryable_ones(servers: Servers) -> None:
     server = servers.start("--no-agent", environment={"MOORING_RECONCILE_INTERVAL": "0.5"})
     servers.node(server, "one")
     with server.client() as client:
@@ -73,7 +77,7 @@ def _places(client: Client, name: str) -> list[tuple[str | None, str]]:
 
 
 def _break(data: Path) -> None:
-    """Where the agent keeps the folders of tasks, there is a file now."""
-    [work] = data.rglob("work")
+    """Replace the agent's folder of tasks with a file."""
+    [work] = [path for path in everything_in(data) if path.name == "work"]
     work.rmdir()
     work.touch()

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mooring.client import Client
-from mooring.model.devices import WHOLE
 from mooring.model.errors import MooringError
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.pools import PoolChange
+from mooring.model.resources.devices import WHOLE
+from mooring.wire.cluster.pools import PoolChange
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.conftest import Servers, running_servers
 from tests.system.servers import Server, eventually
 
@@ -40,7 +40,7 @@ def server(shared: Servers) -> Server:
     return server
 
 
-def test_what_the_ledger_gives_out_is_what_the_processes_see_and_nothing_twice(server: Server) -> None:
+def test_processes_see_exactly_the_devices_that_the_ledger_allocates(server: Server) -> None:
     chance = random.Random(7)
     asked = {f"w{number}": chance.choice(AMOUNTS) for number in range(TASKS)}
     with server.client() as client:
@@ -64,7 +64,7 @@ def test_what_the_ledger_gives_out_is_what_the_processes_see_and_nothing_twice(s
         assert [device.taken for device in client.node("lab").devices["gpu"]] == [0, 0, 0]
 
 
-def test_a_share_that_fits_on_no_single_device_waits_and_says_so_until_the_pool_lets_it_be_split(
+def test_a_device_share_too_large_for_any_single_device_waits_until_the_pool_allows_splitting(
     server: Server, shared: Servers
 ) -> None:
     mooring = shared.cli()
@@ -78,8 +78,8 @@ def test_a_share_that_fits_on_no_single_device_waits_and_says_so_until_the_pool_
         assert _output(client, "b") == "1|gpu=1|gpu=600\n"
 
         mooring.out("run", "--detach", "--name", "half", "--gpu", "0.5", "--", "sh", "-c", f"{SHOW}; exec sleep 600")
-        reason = eventually(lambda: (client.workload("half").reason or {}).get("message"))
-        assert reason == "0 of 1 node: 1 has no single device with 0.5 gpu free (best has 0.4)"
+        lack = "0 of 1 node: 1 has no single device with 0.5 gpu free (best has 0.4)"
+        eventually(lambda: (client.workload("half").reason or {}).get("message") == lack)
 
         mooring.out("pool", "change", "default", "--fragmentation")
         assert eventually(lambda: _output(client, "half")) == "0,1|gpu=0,1|gpu=250,250\n"
@@ -114,7 +114,7 @@ def _output(client: Client, ref: str) -> str:
 
 
 def _given_out(server: Server) -> dict[int, int]:
-    """How much of each device is given out at this moment."""
+    """Return the amount of each device that is allocated now."""
     question = "SELECT device_index, SUM(amount) FROM device_allocations WHERE freed_at IS NULL GROUP BY device_index"
     return dict(_rows(server.data / "mooring.db", question))
 

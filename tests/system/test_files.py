@@ -12,7 +12,7 @@ from mooring.cli.app import app
 from mooring.client import Client
 from mooring.client.applying import Result, Standing, apply, compare, delete
 from mooring.client.files import read_documents
-from mooring.wire.api import WorkloadDetail
+from mooring.wire.workloads.workloads import WorkloadDetail
 from tests.system.servers import PASSWORD, Server, eventually, running_server, workspace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,7 +23,7 @@ EXPECTED = {
     "notebook.yaml": {"notebook": "RUNNING"},
     "web.yaml": {"web": "RUNNING"},
 }
-"""What becomes of each on simulated nodes, where sessions have no end of their own."""
+"""The final status of each on simulated nodes, where sessions do not end by themselves."""
 Mooring = Callable[..., str]
 
 
@@ -58,7 +58,7 @@ def test_every_example_is_tested():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_is_applied_once_however_often_it_is_said(client: Client, name: str):
+def test_applying_an_example_again_changes_nothing(client: Client, name: str):
     documents, expected = read_documents(str(EXAMPLES / name)), EXPECTED[name]
 
     def found() -> list[WorkloadDetail]:
@@ -77,7 +77,7 @@ def test_an_example_is_applied_once_however_often_it_is_said(client: Client, nam
     assert {compare(client, each).standing for each in documents} == {Standing.MISSING}
 
 
-def test_what_differs_is_shown_and_changed_step_by_step(mooring: Mooring, client: Client):
+def test_differences_are_shown_and_applied_one_by_one(mooring: Mooring, client: Client):
     text = "kind: deployment\nname: api\nreplicas: 2\nrollout: {surge: 100%}\ncontainers: [{image: 'nginx:1'}]\n"
     assert mooring("apply", "-f", "-", given=text) == "deployment api: created\n"
     eventually(lambda: client.workload("api").running == 2)
@@ -101,44 +101,46 @@ def test_what_differs_is_shown_and_changed_step_by_step(mooring: Mooring, client
     mooring("delete", "-f", "-", "--yes", given=text)
 
 
-def test_one_that_is_refused_does_not_stop_the_others(mooring: Mooring, client: Client):
+def test_a_rejected_document_does_not_stop_the_others(mooring: Mooring, client: Client):
     session = "kind: session\nname: {name}\npriority: {priority}\ncontainers: [{{image: nginx}}]\n"
     one, two, three = (session.format(name=name, priority=10) for name in ("one", "two", "three"))
     mooring("apply", "-f", "-", given=two)
     changed = f"{one}---\n{session.format(name='two', priority=11)}---\n{three}"
-    told = mooring("apply", "-f", "-", given=changed, code=1)
-    assert "session one: created\n" in told
-    assert "standard input, document 2, line 6:\nerror: cannot-change: session 'two' is there and differs in" in told
-    assert "session three: created\n" in told
+    received = mooring("apply", "-f", "-", given=changed, code=1)
+    assert "session one: created\n" in received
+    assert (
+        "standard input, document 2, line 6:\nerror: cannot-change: session 'two' is there and differs in" in received
+    )
+    assert "session three: created\n" in received
     assert client.workload("two").priority == 10
     mooring("delete", "-f", "-", "--yes", given=changed)
 
 
-def test_what_would_be_refused_is_no_difference_but_an_error(mooring: Mooring):
+def test_a_change_that_would_be_rejected_is_an_error_and_not_a_difference(mooring: Mooring):
     text = "kind: session\nname: astray\npool: nowhere\ncontainers: [{image: nginx}]\n"
-    told = mooring("apply", "-f", "-", given=text, code=2)
-    assert "there is no pool 'nowhere'" in told
-    assert mooring("diff", "-f", "-", given=text, code=2) == told
+    received = mooring("apply", "-f", "-", given=text, code=2)
+    assert "there is no pool 'nowhere'" in received
+    assert mooring("diff", "-f", "-", given=text, code=2) == received
 
 
-def test_a_session_that_has_ended_is_made_anew_only_if_asked(mooring: Mooring, client: Client):
+def test_an_ended_session_is_recreated_only_on_request(mooring: Mooring, client: Client):
     text = "kind: session\nname: once\ncontainers: [{image: nginx}]\n"
     mooring("apply", "-f", "-", given=text)
     first = client.workload("once").id
     mooring("cancel", "once")
     eventually(lambda: client.workload("once").ended_at)
-    assert mooring("apply", "-f", "-", given=text) == "session once: ended (cancelled); --again makes it anew\n"
+    assert mooring("apply", "-f", "-", given=text) == "session once: ended (cancelled); --again creates it again\n"
     assert mooring("diff", "-f", "-", given=text) == ""
     assert mooring("apply", "-f", "-", "--again", given=text) == "session once: created\n"
     assert client.workload("once").id != first
 
 
-def test_a_lab_without_room_says_where_it_stands_and_what_would_fit(mooring: Mooring):
+def test_a_lab_without_capacity_names_its_document_and_what_would_fit(mooring: Mooring):
     text = (EXAMPLES / "lab.yaml").read_text().replace("replicas: 5", "replicas: 900")
-    told = mooring("apply", "-f", "-", given=text.replace("networks-1", "networks-3"), code=1).splitlines()
-    assert told[0] == "standard input, document 1, line 5:"
-    assert told[1].startswith("error: no-room: there is no room for it at that time; it fits with ")
-    assert told[2].startswith("hint: try replicas: ")
+    received = mooring("apply", "-f", "-", given=text.replace("networks-1", "networks-3"), code=1).splitlines()
+    assert received[0] == "standard input, document 1, line 5:"
+    assert received[1].startswith("error: no-room: there is no capacity for it at that time; it fits with ")
+    assert received[2].startswith("hint: try replicas: ")
 
 
 def test_a_lab_in_another_window_differs(mooring: Mooring, client: Client):

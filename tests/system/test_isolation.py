@@ -11,8 +11,9 @@ import pytest
 
 from mooring.client import Client
 from mooring.model.errors import NotFound
-from mooring.wire.api import UserRequest, WorkloadRequest
-from tests.system.servers import Server, eventually, running_server, workspace
+from mooring.wire.tenancy.users import UserRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
+from tests.system.servers import Server, eventually, process_of, running_server, workspace
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only an agent with root can keep tenants apart")
 
@@ -41,11 +42,11 @@ def alice(server: Server) -> Iterator[Client]:
 def victim(server: Server) -> Iterator[int]:
     """A running task of bob's that has a note in its work folder; its pid."""
     with server.client("bob", "password-of-bob") as bob:
-        script = "umask 000; echo private > note; echo $$; exec sleep 600"
+        script = "umask 000; echo private > note; echo $MOORING_TASK_ID; exec sleep 600"
         container = {"command": ["sh", "-c", script], "environment": {"PASSWORD": SECRET}}
         accepted = bob.submit(WorkloadRequest.model_validate({"name": "victim", "containers": [container]}))
         assert bob.wait(str(accepted.id), "running", timeout_seconds=60).status == "RUNNING"
-        yield int(eventually(lambda: b"".join(bob.logs("victim"))))
+        yield process_of(eventually(lambda: b"".join(bob.logs("victim"))))
         bob.remove("victim")
         assert bob.wait(str(accepted.id), timeout_seconds=60).ended_at is not None
 

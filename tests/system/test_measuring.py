@@ -1,9 +1,11 @@
-"""What real processes use, from their nodes through a real server to whoever asks."""
+"""The measured usage of real processes, from their nodes through a real server to its readers."""
 
 from __future__ import annotations
 
-from mooring.wire.accounting import TaskUse
-from mooring.wire.api import WorkloadRequest
+import pytest
+
+from mooring.wire.tenancy.accounting import TaskUse
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
@@ -21,15 +23,16 @@ def use(server: Server, name: str) -> TaskUse | None:
         return next((task for task in client.task_use(name=name).tasks if task.cpu_millicores is not None), None)
 
 
-def test_the_use_of_processes_reaches_those_who_ask_for_it(servers: Servers):
+@pytest.mark.slow
+def test_measured_process_usage_is_reported(servers: Servers):
     server = servers.start("--node-name", "box", environment=OFTEN)
     submit(server, "busy", "sh", "-c", "while :; do :; done")
     submit(server, "calm", "sleep", "600")
-    calm = eventually(lambda: use(server, "calm"))
+    calm = eventually(lambda: found if (found := use(server, "calm")) and found.memory_bytes else None)
     assert calm is not None
     eventually(lambda: (found := use(server, "busy")) and (found.cpu_millicores or 0) > 100)
     assert (calm.node, calm.cpu_asked_millicores, calm.memory_asked_bytes) == ("box", 500, 256 << 20)
     assert 0 < (calm.memory_bytes or 0) < 256 << 20
     with server.client() as client:
         assert [task.workload for task in client.task_use().tasks] == ["busy", "calm"]
-    assert 'mooring_measured{node="box",pool="default",slot="cpu"}' in server.metrics()
+    eventually(lambda: 'mooring_measured{node="box",pool="default",slot="cpu"}' in server.metrics())

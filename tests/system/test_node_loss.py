@@ -7,29 +7,32 @@ import signal
 import sqlite3
 
 import psutil
+import pytest
 
 from mooring.client import Client
 from mooring.clock import now
 from mooring.model.errors import MooringError
-from mooring.wire.api import JoinTokenRequest, NodeView, WorkloadRequest
+from mooring.wire.cluster.nodes import JoinTokenRequest, NodeView
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.conftest import Servers
-from tests.system.servers import Server, eventually
+from tests.system.servers import Server, eventually, is_ready, process_of
 
 QUICK = {"MOORING_HEARTBEAT_SECONDS": "0.3"}
 
 
+@pytest.mark.slow
 def test_a_lost_nodes_replica_is_replaced_and_the_old_one_stopped_when_the_node_returns(servers: Servers) -> None:
-    impatient = {**QUICK, "MOORING_NODE_TIMEOUT_SECONDS": "4"}
+    impatient = {**QUICK, "MOORING_NODE_TIMEOUT_SECONDS": "8"}
     server = servers.start("--node-name", "here", environment=impatient)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
         agent = servers.agent(server, "second", token)
-        eventually(lambda: _is_ready(client, "second") and _is_ready(client, "here"))
+        eventually(lambda: is_ready(client, "second") and is_ready(client, "here"))
         client.drain_node("here")
-        container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
+        container = {"command": ["sh", "-c", "echo $MOORING_TASK_ID; exec sleep 600"], "resources": {"cpu": "100m"}}
         request = {"name": "kept", "kind": "deployment", "containers": [container]}
         client.submit(WorkloadRequest.model_validate(request))
-        old_pid = int(eventually(lambda: _output(client, "kept")))
+        old_pid = process_of(eventually(lambda: _output(client, "kept")))
         client.resume_node("here")
         assert [task.node for task in client.workload("kept").tasks] == ["second"]
 
@@ -44,39 +47,41 @@ def test_a_lost_nodes_replica_is_replaced_and_the_old_one_stopped_when_the_node_
         agent.token = None  # the credential of the first time is enough
         agent.launch()
         eventually(lambda: not psutil.pid_exists(old_pid))
-        eventually(lambda: _is_ready(client, "second") and _is_empty(client.node("second")))
+        eventually(lambda: is_ready(client, "second") and _is_empty(client.node("second")))
         assert _current(client, "kept") == [("here", 2, "RUNNING")]
-        new_pid = int(eventually(lambda: _output(client, "kept")))
+        new_pid = process_of(eventually(lambda: _output(client, "kept")))
         assert psutil.pid_exists(new_pid)
         client.remove("kept")
         eventually(lambda: _is_empty(client.node("here")))
 
 
-def test_a_node_that_pauses_is_suspect_and_its_work_goes_on(servers: Servers) -> None:
-    timeout = 8
+@pytest.mark.slow
+def test_a_paused_node_is_suspect_and_its_work_continues(servers: Servers) -> None:
+    timeout = 15
     patient = {**QUICK, "MOORING_HEARTBEAT_GRACE_SECONDS": "0.3", "MOORING_NODE_TIMEOUT_SECONDS": str(timeout)}
     server = servers.start("--no-agent", environment=patient)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
         agent = servers.agent(server, "second", token)
-        eventually(lambda: _is_ready(client, "second"))
-        container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
+        eventually(lambda: is_ready(client, "second"))
+        container = {"command": ["sh", "-c", "echo $MOORING_TASK_ID; exec sleep 600"], "resources": {"cpu": "100m"}}
         client.submit(WorkloadRequest.model_validate({"name": "kept", "kind": "deployment", "containers": [container]}))
-        pid = int(eventually(lambda: _output(client, "kept")))
-        # A leader calls nobody silent before it has listened for so long.
+        pid = process_of(eventually(lambda: _output(client, "kept")))
+        # A leader declares no node silent before it has listened for that long.
         eventually(lambda: _led_seconds(client) > timeout)
         os.kill(agent.pid, signal.SIGSTOP)
         try:
             eventually(lambda: client.node("second").status == "SUSPECT")
         finally:
             os.kill(agent.pid, signal.SIGCONT)
-        eventually(lambda: _is_ready(client, "second"))
+        eventually(lambda: is_ready(client, "second"))
         assert _current(client, "kept") == [("second", 1, "RUNNING")]
         assert psutil.pid_exists(pid)
         client.remove("kept")
         eventually(lambda: _is_empty(client.node("second")))
 
 
+@pytest.mark.slow
 def test_a_join_token_works_once_and_in_time_and_a_credential_until_its_node_is_removed(servers: Servers) -> None:
     server = servers.start("--no-agent", environment=QUICK)
     with server.client() as client:
@@ -86,7 +91,7 @@ def test_a_join_token_works_once_and_in_time_and_a_credential_until_its_node_is_
         assert "second" in misnamed.log
 
         agent = servers.agent(server, "second", token)
-        eventually(lambda: _is_ready(client, "second"))
+        eventually(lambda: is_ready(client, "second"))
         agent.stop()
         thief = servers.agent(server, "thief", token, node="second")
         assert thief.exit_code() == 1
@@ -107,15 +112,16 @@ def test_a_join_token_works_once_and_in_time_and_a_credential_until_its_node_is_
         assert client.nodes().nodes == []
 
 
-def test_nobody_takes_the_name_of_a_living_node_and_a_removed_nodes_agent_ends_its_tasks(servers: Servers) -> None:
+@pytest.mark.slow
+def test_a_live_nodes_name_cannot_be_taken_and_a_removed_nodes_agent_ends_its_tasks(servers: Servers) -> None:
     server = servers.start("--no-agent", environment=QUICK)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
         agent = servers.agent(server, "second", token)
-        eventually(lambda: _is_ready(client, "second"))
-        container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
+        eventually(lambda: is_ready(client, "second"))
+        container = {"command": ["sh", "-c", "echo $MOORING_TASK_ID; exec sleep 600"], "resources": {"cpu": "100m"}}
         client.submit(WorkloadRequest.model_validate({"name": "kept", "kind": "deployment", "containers": [container]}))
-        pid = int(eventually(lambda: _output(client, "kept")))
+        pid = process_of(eventually(lambda: _output(client, "kept")))
 
         another = client.create_join_token(JoinTokenRequest(name="second")).token
         double = servers.agent(server, "double", another, node="second")
@@ -131,24 +137,21 @@ def test_nobody_takes_the_name_of_a_living_node_and_a_removed_nodes_agent_ends_i
         client.remove("kept")
 
 
-def test_the_servers_own_agent_joins_again_when_its_node_was_removed(servers: Servers) -> None:
+@pytest.mark.slow
+def test_the_servers_own_agent_rejoins_when_its_node_was_removed(servers: Servers) -> None:
     server = servers.start("--node-name", "here", environment=QUICK)
     with server.client() as client:
-        eventually(lambda: _is_ready(client, "here"))
+        eventually(lambda: is_ready(client, "here"))
         client.drain_node("here")
         client.remove_node("here", force=True)
     server.stop()
     server.start()
     with server.client() as client:
-        eventually(lambda: _is_ready(client, "here"))
-
-
-def _is_ready(client: Client, name: str) -> bool:
-    return any(node.name == name and node.status == "READY" for node in client.nodes().nodes)
+        eventually(lambda: is_ready(client, "here"))
 
 
 def _current(client: Client, ref: str) -> list[tuple[str | None, int, str]]:
-    """Where the tasks that count are, at which attempt and in which status."""
+    """Return node, attempt and status of the current tasks."""
     return [(task.node, task.attempt, task.status) for task in client.workload(ref).tasks if task.current]
 
 

@@ -1,12 +1,14 @@
-"""A server that is asked for far more than it can do: some is done, the rest is told to come later, nothing breaks."""
+"""A server that is asked for far more than it can do: some requests succeed, the rest get 429, nothing breaks."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import psutil
+import pytest
 
-from mooring.wire.api import UserRequest, WorkloadRequest
+from mooring.wire.tenancy.users import UserRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.conftest import Servers
 from tests.system.flood import flood, request
 from tests.system.servers import PASSWORD
@@ -14,11 +16,14 @@ from tests.system.servers import PASSWORD
 SECONDS = 2.0
 PER_SECOND = 700.0
 USERS = 2
-MOST_GROWTH_BYTES = 200 * 2**20
+PROBE_INTERVAL_SECONDS = 0.05
+"""Far below the rate limit of health checks, far above what any monitoring asks."""
+MAX_GROWTH_BYTES = 200 * 2**20
 WORK = {"containers": [{"image": "nginx:latest", "resources": {"cpu": "1m", "memory": "1Mi"}}]}
 
 
-def test_a_flood_of_many_users_gets_429_and_the_server_goes_on(servers: Servers) -> None:
+@pytest.mark.slow
+def test_a_flood_from_many_users_gets_429_and_the_server_keeps_working(servers: Servers) -> None:
     server = servers.start("--no-agent", "--simulate", "3", "--log-level", "warning")
     process = psutil.Process(server.pid)
     mix = []
@@ -34,7 +39,7 @@ def test_a_flood_of_many_users_gets_429_and_the_server_goes_on(servers: Servers)
         before = process.memory_info().rss
         with ThreadPoolExecutor(1) as thread:
             flooding = thread.submit(flood, server.url, mix, PER_SECOND, SECONDS)
-            while not flooding.done():
+            while not wait([flooding], PROBE_INTERVAL_SECONDS).done:
                 assert server.status("/health") == 200
                 assert admin.nodes().nodes
             answers = flooding.result()
@@ -42,7 +47,7 @@ def test_a_flood_of_many_users_gets_429_and_the_server_goes_on(servers: Servers)
         assert answers.accepted_seconds
         assert answers.statuses[429] > len(answers.accepted_seconds)
         assert answers.unexplained == 0
-        assert process.memory_info().rss - before < MOST_GROWTH_BYTES
+        assert process.memory_info().rss - before < MAX_GROWTH_BYTES
 
         after = admin.submit(WorkloadRequest.model_validate(WORK))
         assert admin.wait(str(after.id), "running").status == "RUNNING"

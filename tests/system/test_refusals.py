@@ -1,4 +1,4 @@
-"""What a server refuses to start with, and what it needs to listen beyond this machine."""
+"""Settings with which a server refuses to start, and the requirements for listening beyond this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.system.servers import Cli, eventually
         pytest.param(["--config", "unknown.toml"], {}, ["prot", "unknown.toml"], id="unknown setting in TOML"),
     ],
 )
-def test_a_server_that_would_not_do_what_was_meant_does_not_start(
+def test_a_server_with_contradictory_settings_does_not_start(
     servers: Servers, flags: list[str], environment: dict[str, str], words: list[str]
 ) -> None:
     (servers.folder / "broken.toml").write_text("port = = 8001\n")
@@ -50,7 +50,7 @@ def test_a_server_that_would_not_do_what_was_meant_does_not_start(
     assert not (server.data / "mooring.db").exists()
 
 
-def test_a_server_without_its_database_says_which_and_keeps_the_password_to_itself(servers: Servers) -> None:
+def test_a_server_without_its_database_names_it_without_the_password(servers: Servers) -> None:
     server = servers.prepare("--database", "postgresql://me:secret@127.0.0.1:1/mooring")
     server.launch()
     assert server.exit_code() == 5
@@ -58,7 +58,7 @@ def test_a_server_without_its_database_says_which_and_keeps_the_password_to_itse
     assert "secret" not in server.log
 
 
-def test_over_tls_everything_works_and_only_for_those_who_trust_the_certificate(servers: Servers) -> None:
+def test_tls_works_for_clients_that_trust_the_certificate_and_no_others(servers: Servers) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("making a certificate needs openssl")
     certificate, key = _self_signed(servers.folder)

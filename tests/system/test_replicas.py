@@ -7,9 +7,12 @@ import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from mooring.client import Client
 from mooring.model.errors import Conflict, MooringError
-from mooring.wire.api import Ready, WorkloadAccepted, WorkloadRequest
+from mooring.wire.cluster.health import Ready
+from mooring.wire.workloads.workloads import WorkloadAccepted, WorkloadRequest
 from tests.servers import PostgresServer
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
@@ -23,6 +26,7 @@ def _one_core(name: str) -> WorkloadRequest:
     return WorkloadRequest.model_validate({"name": name, "kind": "deployment", "containers": [container]})
 
 
+@pytest.mark.slow
 def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers: Servers, postgres_url: str) -> None:
     roles = {"leader": ("--simulate", "6", "--demo", "--no-agent"), "one": ("--role", "api"), "two": ("--role", "api")}
     started = [
@@ -43,7 +47,7 @@ def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers
 
     names = [f"one-{number}" for number in range(CORES)]
     # Every name is asked for at two of the servers at the same time.
-    asked = [(clients[(number + turn) % 3], name) for number, name in enumerate(names) for turn in (0, 1)]
+    asked = [(clients[(number + iterate) % 3], name) for number, name in enumerate(names) for iterate in (0, 1)]
     with ThreadPoolExecutor(8) as pool:
         accepted = [found for found in pool.map(lambda pair: submit(*pair), asked) if found is not None]
     assert Counter(workload.name for workload in accepted) == Counter(names)
@@ -54,7 +58,7 @@ def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers
     assert sum(node.tasks for node in nodes) == CORES
     assert {node.slots["cpu"].free for node in nodes} == {"0"}
 
-    # Full: the next waits, and starts when any replica is told that something ends.
+    # Full: the next waits, and starts when any replica is notified of an end.
     late = third.submit(_one_core("late"))
     eventually(lambda: third.workload("late").reason)
     assert third.workload("late").status == "PENDING"
@@ -65,7 +69,7 @@ def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers
     for name in names[1:40]:
         one.remove(name)
     with ThreadPoolExecutor(4) as pool:
-        scaling = [pool.submit(clients[turn % 3].scale, "late", 1 + turn) for turn in range(9)]
+        scaling = [pool.submit(clients[iterate % 3].scale, "late", 1 + iterate) for iterate in range(9)]
     for future in scaling:
         future.result()
     eventually(lambda: (found := one.workload("late")).running == found.replicas)
@@ -73,6 +77,7 @@ def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers
         client.close()
 
 
+@pytest.mark.slow
 def test_a_replica_with_another_signing_key_refuses_to_start(servers: Servers, postgres_url: str) -> None:
     database = ("--database", postgres_url)
     leader = servers.start("--no-agent", *database, name="leader", environment=KEY)
@@ -84,7 +89,8 @@ def test_a_replica_with_another_signing_key_refuses_to_start(servers: Servers, p
     assert KEY["MOORING_SIGNING_KEY"] not in stranger.log + leader.log
 
 
-def test_a_scheduler_that_cannot_start_leaves_the_api_at_work(servers: Servers) -> None:
+@pytest.mark.slow
+def test_the_api_works_while_the_scheduler_cannot_start(servers: Servers) -> None:
     server = servers.start("--simulate", "3", "--no-agent")
     server.stop()
     with sqlite3.connect(server.data / "mooring.db") as database:

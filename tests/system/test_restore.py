@@ -14,18 +14,18 @@ import pytest
 
 from mooring.client import Client
 from mooring.model.errors import MooringError
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.quarantine import QuarantineEnd
+from mooring.wire.cluster.quarantine import QuarantineEnd
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.servers import PostgresServer, postgres_binaries
 from tests.system.conftest import Servers
-from tests.system.servers import Cli, eventually
+from tests.system.servers import Cli, eventually, process_of
 
 QUICK = {"MOORING_HEARTBEAT_SECONDS": "0.3"}
 
 
 @dataclass
 class Saved:
-    """How the database at hand is saved, restored and asked, with the programs that the documentation names."""
+    """A database that is saved, restored and queried with the programs that the documentation names."""
 
     flags: list[str]
     save: Callable[[], object]
@@ -41,12 +41,13 @@ def saved(servers: Servers, database_flags: list[str], request: pytest.FixtureRe
     return _postgresql(folder, mooring, request.getfixturevalue("postgres_server"), database_flags[1])
 
 
-def test_what_a_restored_database_does_not_know_goes_on_until_an_operator_confirms_its_end(
+@pytest.mark.slow
+def test_work_unknown_to_a_restored_database_runs_until_an_operator_confirms_its_end(
     servers: Servers, saved: Saved
 ) -> None:
     server = servers.start("--node-name", "here", *saved.flags, environment=QUICK)
     with server.client() as client:
-        kept = _run(client, "kept")
+        stored = _run(client, "kept")
         saved.save()
         forgotten = _run(client, "forgotten")
     before = saved.term()
@@ -64,14 +65,14 @@ def test_what_a_restored_database_does_not_know_goes_on_until_an_operator_confir
         assert not node.schedulable
         assert "mooring quarantine" in (node.reason or "")
         assert [(task.status, task.attempt) for task in client.workload("kept").tasks] == [("RUNNING", 1)]
-        assert psutil.pid_exists(kept)
+        assert psutil.pid_exists(stored)
         assert psutil.pid_exists(forgotten)
 
         client.end_quarantined(QuarantineEnd(node="here"))
         eventually(lambda: not psutil.pid_exists(forgotten))
         eventually(lambda: client.quarantine().tasks == [])
         eventually(lambda: client.wait("new", "running", timeout_seconds=60).status == "RUNNING")
-        assert psutil.pid_exists(kept)
+        assert psutil.pid_exists(stored)
 
 
 def _sqlite(folder: Path, mooring: Cli) -> Saved:
@@ -112,7 +113,7 @@ def _postgresql(folder: Path, mooring: Cli, server: PostgresServer, url: str) ->
 
 
 def _sleeper(name: str) -> WorkloadRequest:
-    container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
+    container = {"command": ["sh", "-c", "echo $MOORING_TASK_ID; exec sleep 600"], "resources": {"cpu": "100m"}}
     return WorkloadRequest.model_validate({"name": name, "containers": [container]})
 
 
@@ -126,4 +127,4 @@ def _run(client: Client, name: str) -> int:
         except MooringError:  # not placed or not started yet
             return b""
 
-    return int(eventually(output))
+    return process_of(eventually(output))

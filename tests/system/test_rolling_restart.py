@@ -12,7 +12,7 @@ import pytest
 
 from mooring.client import Client
 from mooring.model.errors import Conflict
-from mooring.wire.api import WorkloadRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.servers import free_port
 from tests.system.balancer import balancer
 from tests.system.conftest import Servers
@@ -24,11 +24,12 @@ LAST = "last"
 
 def _small(name: str) -> WorkloadRequest:
     container = {"image": "nginx:latest", "resources": {"cpu": "1m"}}
-    return WorkloadRequest.model_validate({"name": name, "kind": "deployment", "containers": [container]})
+    request = {"name": name, "kind": "deployment", "pool": "simulated", "containers": [container]}
+    return WorkloadRequest.model_validate(request)
 
 
 def _process(name: str) -> WorkloadRequest:
-    container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
+    container = {"command": ["sh", "-c", "echo $MOORING_TASK_ID; exec sleep 600"], "resources": {"cpu": "100m"}}
     return WorkloadRequest.model_validate({"name": name, "containers": [container]})
 
 
@@ -101,7 +102,8 @@ class Load:
                     return
 
 
-def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, postgres_url: str) -> None:
+@pytest.mark.slow
+def test_a_rolling_restart_of_every_part_loses_no_request(servers: Servers, postgres_url: str) -> None:
     ports = [free_port(), free_port()]
     flags = ("--no-agent", "--demo", "--simulate", "3", "--database", postgres_url)
     first, second = (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mooring.client import Client
-from mooring.wire.api import WorkloadDetail, WorkloadRequest
+from mooring.wire.workloads.workloads import WorkloadDetail, WorkloadRequest
 from tests.system.conftest import Servers
 from tests.system.servers import eventually
 
@@ -13,10 +15,11 @@ PATIENT = "trap 'echo warned' USR1; trap '' TERM; echo ready; while :; do sleep 
 FAILING = 'echo "attempt $MOORING_ATTEMPT"; test "$MOORING_ATTEMPT" = 2'
 
 
-def test_a_job_is_warned_and_ended_in_time_and_a_failing_one_tried_again(servers: Servers) -> None:
+@pytest.mark.slow
+def test_a_job_is_warned_before_its_time_limit_and_a_failed_one_is_retried(servers: Servers) -> None:
     server = servers.start("--node-name", "here")
     with server.client() as client:
-        _submit(client, "patient", PATIENT, time=6, signal="USR1@3")
+        _submit(client, "patient", PATIENT, time=16, signal="USR1@8")
         _submit(client, "failing", FAILING, retries=1)
         _submit(client, "next", "exit 0", dependencies=[{"workload": "failing"}])
         _submit(client, "in-vain", "exit 0", dependencies=[{"workload": "patient"}])

@@ -1,4 +1,4 @@
-"""A real server and a resource controller over HTTP: work that lacks room gets nodes, which it then runs on."""
+"""A real server and a resource controller over HTTP: unschedulable work gets nodes, on which it then runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from mooring.wire.api import NodeRequest, WorkloadRequest
-from mooring.wire.containers import ContainerRequest
-from mooring.wire.pools import PoolChange, ScalingChange
-from mooring.wire.scaling import TemplateRequest
+from mooring.wire.cluster.nodes import NodeRequest
+from mooring.wire.cluster.pools import PoolChange, ScalingChange
+from mooring.wire.cluster.scaling import TemplateRequest
+from mooring.wire.workloads.containers import ContainerRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
@@ -68,22 +69,24 @@ def controller() -> Iterator[Controller]:
         controller.shutdown()
 
 
-def test_work_that_lacks_room_gets_nodes_and_idle_ones_are_drained(servers: Servers, controller: Controller) -> None:
+@pytest.mark.slow
+def test_pending_work_triggers_scale_up_and_idle_nodes_are_drained(servers: Servers, controller: Controller) -> None:
     environment = {"CONTROL_PLANE_API_URL": controller.url, "RECONCILE_INTERVAL": "1"}
     server = servers.start("--simulate", "1", "--no-agent", environment=environment)
     controller.mooring = server
     with server.client() as client:
         rules = ScalingChange(cooldown_seconds=1, shrink_cooldown_seconds=1, shrink="drain")
         client.change_pool("simulated", PoolChange(scaling=rules, on_insufficient="scale_up"))
-        template = TemplateRequest(resources={"cpu": 64, "memory": "256Gi"}, licence="enterprise", boot_seconds=60)
+        template = TemplateRequest(resources={"cpu": 64, "memory": "256Gi"}, licence="enterprise", boot_seconds=3600)
         client.put_node_template("simulated", "large", template)
         container = ContainerRequest(image="lab", resources={"cpu": "32", "memory": "64Gi"})
         labs = [WorkloadRequest(name=f"lab-{number}", containers=[container]) for number in range(4)]
         assert client.submit_batch(labs).refused == 0
         for number in range(4):
             assert client.wait(f"lab-{number}", "running", timeout_seconds=60).status == "RUNNING"
-        # Two labs fit on a node: two nodes for all of them, asked for under one key although it was tried twice.
-        assert [body["nodes"] for _, body in controller.asked] == [2, 2]
+        # Two labs fit on a node: two nodes for all of them, asked for under one key however often it was tried.
+        assert len(controller.asked) > 1
+        assert {body["nodes"] for _, body in controller.asked} == {2}
         assert len({key for key, _ in controller.asked}) == 1
 
         def satisfied() -> bool:

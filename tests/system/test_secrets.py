@@ -6,18 +6,22 @@ import base64
 import json
 import sqlite3
 
-from mooring.wire.api import JoinTokenRequest, UserRequest, WorkloadRequest
+import pytest
+
+from mooring.wire.cluster.nodes import JoinTokenRequest
+from mooring.wire.tenancy.users import UserRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.system.conftest import Servers
 from tests.system.servers import PASSWORD, eventually
 
 SECRET = "sesame-in-the-environment"
 USER_PASSWORD = "password-of-carol"
 WRONG_PASSWORD = "a-password-with-a-typo"
-KEPT = "what-the-project-keeps"
+STORED = "what-the-project-keeps"
 REGISTRY_PASSWORD = "a-token-of-the-registry"
 
 
-def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) -> None:
+def test_no_secret_appears_in_logs_metrics_lists_or_histories(servers: Servers) -> None:
     server = servers.start("--simulate", "3", "--node-name", "here", "--log-level", "debug", "--log-format", "json")
     with server.client() as admin:
         admin.create_user(UserRequest(username="carol", password=USER_PASSWORD))
@@ -42,7 +46,9 @@ def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) ->
         }
         for name, container in containers.items():
             container["environment"] = {"SECRET": SECRET}
-            carol.submit(WorkloadRequest.model_validate({"name": name, "containers": [container]}))
+            pool = "simulated" if "image" in container else None
+            work = {"name": name, "pool": pool, "containers": [container]}
+            carol.submit(WorkloadRequest.model_validate(work))
         for name in ("fine", "fails", "missing"):
             assert carol.wait(name, timeout_seconds=60).ended_at is not None
         assert carol.wait("contained", "running", timeout_seconds=60).status == "RUNNING"
@@ -90,17 +96,18 @@ def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) ->
     assert '"level": "debug"' in server.log
 
 
-def test_what_projects_keep_secret_is_in_no_log_answer_or_database_and_its_keys_rotate(servers: Servers) -> None:
+@pytest.mark.slow
+def test_project_secrets_are_in_no_log_response_or_database_and_their_keys_rotate(servers: Servers) -> None:
     server = servers.start("--simulate", "3", "--no-agent", "--log-level", "debug", "--log-format", "json")
     mooring, data = servers.cli(), ("--data", str(server.data))
     mooring.out("login", *data)
     printed = [
-        mooring.out("secret", "set", "db", given=KEPT),
+        mooring.out("secret", "set", "db", given=STORED),
         mooring.out("registry", "login", "ghcr.io", "-u", "robot", "--password-stdin", given=f"{REGISTRY_PASSWORD}\n"),
     ]
     with server.client() as admin:
         container = {"image": "ghcr.io/org/tool", "secrets": {"password": "db"}}
-        admin.submit(WorkloadRequest.model_validate({"name": "web", "containers": [container]}))
+        admin.submit(WorkloadRequest.model_validate({"name": "web", "pool": "simulated", "containers": [container]}))
         assert admin.wait("web", "running", timeout_seconds=60).status == "RUNNING"
         answers = [
             admin.workload("web").model_dump_json(),
@@ -113,15 +120,15 @@ def test_what_projects_keep_secret_is_in_no_log_answer_or_database_and_its_keys_
     assert keys.stat().st_mode & 0o777 == 0o600
 
     rotated = mooring.out("db", "reseal", "--new-key", *data)
-    assert "sealed 2 rows" in rotated
-    assert "no row needs another key" in rotated
+    assert "encrypted 2 rows" in rotated
+    assert "no row needs any other key" in rotated
     both = keys.read_text()
     assert both.endswith(first)
     keys.write_text(both.removesuffix(first))
     new = both.partition(":")[0]
     with server.client() as admin:
         # The server took up the new key by itself.
-        admin.put_secret("default", "later", KEPT.encode())
+        admin.put_secret("default", "later", STORED.encode())
         answers += [secret.model_dump_json() for secret in admin.secrets("default")]
     server.stop()
     stored = b"".join(file.read_bytes() for file in server.data.glob("mooring.db*")).decode("latin-1")
@@ -134,13 +141,13 @@ def test_what_projects_keep_secret_is_in_no_log_answer_or_database_and_its_keys_
     server.start()
     assert f"The sealing key {new} is missing: 3 secrets" in server.log
     lost = mooring("db", "reseal", *data)
-    assert (lost.returncode, f"3 rows still with the key {new}: it is missing" in lost.stdout) == (1, True)
+    assert (lost.returncode, f"3 rows still encrypted with the key {new}: it is missing" in lost.stdout) == (1, True)
     with server.client() as admin:
         admin.put_secret("default", "db", b"anew")
         admin.remove_secret("default", "later")
 
     for place in (server.log, server.printed, *printed, *answers, rotated, lost.stdout + lost.stderr, stored):
-        for secret in (KEPT, base64.b64encode(KEPT.encode()).decode(), REGISTRY_PASSWORD, *_keys(both)):
+        for secret in (STORED, base64.b64encode(STORED.encode()).decode(), REGISTRY_PASSWORD, *_keys(both)):
             assert secret not in place
 
 

@@ -23,14 +23,15 @@ def database(request: pytest.FixtureRequest) -> list[str]:
     return [request.param, server.url(request.getfixturevalue("postgres_template"))]
 
 
-def test_whoever_comes_after_a_kill_at_any_commit_finishes_the_work(database: list[str]):
+@pytest.mark.slow
+def test_the_next_leader_finishes_the_work_after_a_kill_at_any_commit(database: list[str]):
     kind, _ = database
     left_out = set() if kind == "sqlite" else {"JobsWithTerms"}
     assert check(*database) == FEWEST_DEATHS.keys() - left_out
 
 
 @pytest.mark.soak
-def test_whoever_comes_after_a_kill_on_either_side_of_a_commit_finishes_the_work(database: list[str]):
+def test_the_next_leader_finishes_the_work_after_a_kill_on_either_side_of_any_commit(database: list[str]):
     assert check(*database, "thorough") == FEWEST_DEATHS.keys()
 
 

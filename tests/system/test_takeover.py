@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from mooring.client import Client
-from mooring.wire.api import WorkloadRequest
-from tests.servers import PostgresServer, running_etcd
+from mooring.wire.workloads.workloads import WorkloadRequest
+from tests.servers import PostgresServer, etcd_host, running_etcd
 from tests.system.conftest import Servers
 from tests.system.servers import eventually
 
@@ -27,7 +27,8 @@ def _runs(client: Client, name: str) -> None:
     eventually(lambda: client.wait(name, "running", timeout_seconds=60).status == "RUNNING")
 
 
-def test_terms_go_on_when_etcd_is_made_anew_and_when_leadership_moves_into_the_database(
+@pytest.mark.slow
+def test_terms_keep_growing_when_etcd_is_recreated_and_when_leadership_moves_to_the_database(
     servers: Servers, postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     def term() -> int:
@@ -50,8 +51,9 @@ def test_terms_go_on_when_etcd_is_made_anew_and_when_leadership_moves_into_the_d
         _runs(client, "after-all-of-it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["database", "etcd"])
-def test_another_scheduler_goes_on_when_the_leader_is_killed_stopped_or_frozen(
+def test_another_scheduler_takes_over_when_the_leader_is_killed_stopped_or_frozen(
     servers: Servers, postgres_url: str, kind: str
 ) -> None:
     with running_etcd() as etcd:
@@ -59,8 +61,8 @@ def test_another_scheduler_goes_on_when_the_leader_is_killed_stopped_or_frozen(
         environment = {**KEY, **coordination}
         flags = (*FLAGS, "--database", postgres_url)
         first = servers.start(*flags, name="first", environment=environment)
+        eventually(first.leads)
         second = servers.start(*flags, name="second", environment=environment)
-        assert first.leads()
         assert not second.leads()
         assert second.status("/ready") == 200
         with second.client() as client:
@@ -87,3 +89,32 @@ def test_another_scheduler_goes_on_when_the_leader_is_killed_stopped_or_frozen(
             _runs(client, "after-a-stop")
         second.assert_books_agree()
         second.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["wiped", "restored"])
+def test_a_standby_leads_when_the_leader_dies_after_etcd_lost_its_data(
+    servers: Servers, postgres_url: str, loss: str
+) -> None:
+    servers.trouble_expected = True
+    with etcd_host() as etcd:
+        environment = {**KEY, "ETCD_HOST": "127.0.0.1", "ETCD_PORT": str(etcd.port)}
+        etcd.stop()
+        etcd.save()
+        etcd.start()
+        flags = (*FLAGS, "--database", postgres_url)
+        both = [servers.start(*flags, name=name, environment=environment) for name in ("first", "second")]
+        eventually(both[0].leads)
+        with both[1].client() as client:
+            _runs(client, "before")
+            etcd.stop()
+            etcd.wipe() if loss == "wiped" else etcd.restore()
+            etcd.start()
+            leader = eventually(lambda: [server for server in both if server.leads()])[0]
+            (standby,) = (server for server in both if server is not leader)
+            _runs(client, "after-the-loss")
+            leader.kill()
+            eventually(standby.leads)
+        with standby.client() as client:
+            _runs(client, "after-a-kill")
+        standby.assert_books_agree()

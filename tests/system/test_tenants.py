@@ -39,7 +39,7 @@ class Person:
         return self
 
 
-def test_a_domain_runs_itself_within_what_the_admin_gave_it(servers: Servers) -> None:
+def test_a_domain_admin_manages_the_domain_within_its_limits(servers: Servers) -> None:
     server = servers.start("--no-agent", "--simulate", "2")
     admin = Person(server.url, servers.folder / "admin").login("admin", PASSWORD)
     admin.out("domain", "create", "research")
@@ -71,9 +71,9 @@ def test_a_domain_runs_itself_within_what_the_admin_gave_it(servers: Servers) ->
     )
     assert [workload["name"] for workload in program.json("ps")["workloads"]] == ["web"]
     assert "good for work of one's own only" in program("keypair", "create").stderr
-    kept = Person(server.url, servers.folder / "kept")
-    kept.out("login", "--keypair", key["access_key"], "--password-stdin", typed=f"{key['secret']}\n")
-    kept.out("rm", "web", "--yes")
+    stored = Person(server.url, servers.folder / "kept")
+    stored.out("login", "--keypair", key["access_key"], "--password-stdin", typed=f"{key['secret']}\n")
+    stored.out("rm", "web", "--yes")
     assert program.json("ps")["workloads"] == []
     assert [one["name"] for one in ben.json("keypair", "list") if one["last_used_at"]] == ["ci"]
     ben.out("keypair", "change", key["access_key"], "--inactive")
@@ -84,8 +84,8 @@ def test_a_domain_runs_itself_within_what_the_admin_gave_it(servers: Servers) ->
     admin.out("pool", "access", "add", "default", "--project", "vision", "--domain", "research")
     assert "research/vision" in admin.out("pool", "access", "list", "default")
     admin.out("pool", "access", "remove", "default", "--project", "vision", "--domain", "research")
-    told = admin.out("actions", "--noun", "policy", "-o", "wide")
-    assert "rules: limits cpu 8, max_sessions 10 -> limits cpu 4, max_sessions 10" in told
+    received = admin.out("actions", "--noun", "policy", "-o", "wide")
+    assert "rules: limits cpu 8, max_sessions 10 -> limits cpu 4, max_sessions 10" in received
     everything = json.dumps(admin.json("actions", "--limit", "1000"))
     for secret in (key["secret"], ben_password, lead_password):
         assert secret not in everything

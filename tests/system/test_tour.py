@@ -13,10 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from mooring.wire.api import WorkloadDetail, WorkloadRequest
+from mooring.client import Client
+from mooring.model.errors import Unavailable
+from mooring.wire.workloads.workloads import WorkloadDetail, WorkloadRequest
 from tests.servers import free_port
 from tests.system.conftest import Servers
-from tests.system.servers import Cli, Server, eventually, running_server, workspace
+from tests.system.servers import Cli, Server, eventually, is_ready, process_of, running_server, workspace
+
+SIMULATED = ("--pool", "simulated")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,7 @@ def place() -> Iterator[Path]:
 def shared_server(place: Path) -> Iterator[Server]:
     with running_server(place / "data", "--simulate", "5", "--node-name", "here") as server:
         with server.client() as client:
-            eventually(lambda: any(node.name == "here" and node.status == "READY" for node in client.nodes().nodes))
+            eventually(lambda: is_ready(client, "here"))
         yield server
 
 
@@ -56,7 +60,7 @@ def shown(mooring: Cli, *words: str) -> Any:
     return json.loads(mooring.out(*words, "--output", "json"))
 
 
-def test_on_the_servers_machine_nothing_is_typed_to_log_in(server: Server, place: Path) -> None:
+def test_the_servers_own_machine_needs_no_login(server: Server, place: Path) -> None:
     cli = Cli(place / "newcomer")
     assert server.url in cli.out("login", "--data", str(server.data))
     assert "admin" in cli.out("whoami")
@@ -65,7 +69,9 @@ def test_on_the_servers_machine_nothing_is_typed_to_log_in(server: Server, place
 
 
 def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli, server: Server) -> None:
-    assert "running (simulated)" in mooring.out("deploy", "tour", "--image", "nginx:latest", "--replicas", "3")
+    assert "running (simulated)" in mooring.out(
+        "deploy", "tour", "--image", "nginx:latest", "--replicas", "3", *SIMULATED
+    )
     assert "running (simulated)" in mooring.out("ps")
     detail = shown(mooring, "status", "tour")
     used = {task["node"] for task in detail["tasks"]}
@@ -90,8 +96,8 @@ def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli, s
     assert "tour" not in mooring.out("ps")
 
 
-def test_a_dry_run_tells_where_the_deployment_then_goes_and_explain_says_why_it_waits(mooring: Cli) -> None:
-    words = ("deploy", "foretold", "--image", "nginx", "--replicas", "3", "--cpu", "2")
+def test_a_dry_run_predicts_the_placement_and_explain_gives_the_reason_for_waiting(mooring: Cli) -> None:
+    words = ("deploy", "foretold", "--image", "nginx", "--replicas", "3", "--cpu", "2", *SIMULATED)
     would = shown(mooring, *words, "--dry-run")
     assert (would["outcome"], would["simulated"]) == ("placed", True)
     became = shown(mooring, *words)
@@ -99,7 +105,7 @@ def test_a_dry_run_tells_where_the_deployment_then_goes_and_explain_says_why_it_
     placed = shown(mooring, "explain", "foretold")
     assert placed["winner"]["node"] in {task["node"] for task in became["tasks"]}
     assert "runner-up" in mooring.out("explain", "foretold")
-    mooring.out("deploy", "huge", "--image", "nginx", "--cpu", "1000", "--no-wait")
+    mooring.out("deploy", "huge", "--image", "nginx", "--cpu", "1000", "--no-wait", *SIMULATED)
     assert "0 of 5 nodes: 5 lack 1000 cpu (best has " in mooring.out("explain", "huge")
     mooring.out("rm", "foretold", "huge", "--yes")
 
@@ -108,7 +114,7 @@ def _current_nodes(detail: WorkloadDetail) -> set[str]:
     return {task.node for task in detail.tasks if task.current and task.node}
 
 
-def test_run_prints_what_the_command_prints_and_exits_as_it_does(mooring: Cli) -> None:
+def test_run_prints_the_commands_output_and_exits_with_its_code(mooring: Cli) -> None:
     done = mooring("run", "--", "python3", "-c", "print('hello')")
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert mooring("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7").returncode == 7
@@ -118,6 +124,7 @@ def test_run_prints_what_the_command_prints_and_exits_as_it_does(mooring: Cli) -
     assert "no-such-program-anywhere" in missing.stderr
 
 
+@pytest.mark.slow
 def test_a_detached_session_is_waited_for_and_its_output_read_later(mooring: Cli) -> None:
     name = mooring.out("run", "--detach", "--env", "WORD=later", "--", "sh", "-c", "echo $WORD; exit 3").strip()
     assert mooring("wait", name).returncode == 3
@@ -164,7 +171,7 @@ def test_a_file_of_workloads_is_submitted_once_and_followed_as_it_runs(mooring: 
     assert revisions == sorted(set(revisions))
 
 
-def test_what_does_not_exist_or_may_not_be_has_its_own_exit_code(mooring: Cli, place: Path) -> None:
+def test_not_found_and_not_permitted_have_their_own_exit_codes(mooring: Cli, place: Path) -> None:
     assert mooring("status", "nobody-knows-this").returncode == 3
     stranger = Cli(place / "stranger")
     assert stranger("ps", "--server", f"http://127.0.0.1:{free_port()}").returncode == 5
@@ -192,24 +199,27 @@ def test_a_second_server_on_the_same_data_folder_is_refused(server: Server, serv
     assert server.status("/ready") == 200
 
 
-def test_ctrl_c_ends_the_server_in_order_and_running_work_as_on_stop_says(servers: Servers) -> None:
+@pytest.mark.slow
+def test_ctrl_c_stops_the_server_cleanly_and_on_stop_decides_about_running_work(servers: Servers) -> None:
     server = servers.start("--on-stop", "leave")
     with server.client() as client:
-        script = "echo $$; exec sleep 600"
+        script = "echo $MOORING_TASK_ID; exec sleep 600"
         request = WorkloadRequest.model_validate({"name": "long", "containers": [{"command": ["sh", "-c", script]}]})
         ref = str(client.submit(request).id)
         assert client.wait(ref, "running", timeout_seconds=60).status == "RUNNING"
-        pid = int(eventually(lambda: b"".join(client.logs(ref))))
+        pid = process_of(eventually(lambda: b"".join(client.logs(ref))))
 
     assert server.stop(signal.SIGINT) == 0
     assert "Graceful shutdown complete" in server.log
+    assert "1 task continues to run on this machine: long/0" in server.log
     assert psutil.pid_exists(pid)
 
     server.flags = ("--on-stop", "stop")
     server.start()
     with server.client() as client:
         assert client.workload(ref).status == "RUNNING"
-        eventually(lambda: b"".join(client.logs(ref)))
+        eventually(lambda: any(node.status == "READY" for node in client.nodes().nodes))
+        eventually(lambda: _output(client, ref))
     assert server.stop(signal.SIGINT) == 0
     assert not psutil.pid_exists(pid)
 
@@ -221,10 +231,18 @@ def test_ctrl_c_ends_the_server_in_order_and_running_work_as_on_stop_says(server
         assert "agent" in ended.tasks[0].reason
 
 
-def test_an_interrupted_run_takes_its_session_along(mooring: Cli) -> None:
-    with mooring.begin("run", "--name", "interrupted", "--", "sh", "-c", "echo $$; exec sleep 600") as run:
+def _output(client: Client, ref: str) -> bytes:
+    try:
+        return b"".join(client.logs(ref))
+    except Unavailable:  # its agent is not connected yet
+        return b""
+
+
+def test_an_interrupted_run_cancels_its_session(mooring: Cli) -> None:
+    script = "echo $MOORING_TASK_ID; exec sleep 600"
+    with mooring.begin("run", "--name", "interrupted", "--", "sh", "-c", script) as run:
         assert run.stdout is not None
-        pid = int(run.stdout.readline())
+        pid = process_of(run.stdout.readline())
         os.kill(run.pid, signal.SIGINT)
         assert run.wait(60) == 130
     eventually(lambda: not psutil.pid_exists(pid))

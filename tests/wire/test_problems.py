@@ -1,4 +1,4 @@
-"""What is wrong with a field is said in words that its writer can act on."""
+"""Validation errors are messages that the author of a request can act on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mooring.wire.api import WorkloadRequest
 from mooring.wire.problems import refused
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 WEB: dict[str, Any] = {"name": "web", "kind": "deployment", "containers": [{"image": "nginx"}]}
 
@@ -31,7 +31,7 @@ WEB: dict[str, Any] = {"name": "web", "kind": "deployment", "containers": [{"ima
         ("nginx", "containers.0: write fields and their values here"),
     ],
 )
-def test_a_wrong_field_is_told_what_is_right(container: Any, words: str):
+def test_an_invalid_field_is_reported_with_the_valid_form(container: Any, words: str):
     with pytest.raises(ValidationError) as problem:
         WorkloadRequest.model_validate({**WEB, "containers": [container]})
     assert refused(problem.value).message.startswith(words)

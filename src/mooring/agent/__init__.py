@@ -1,5 +1,5 @@
-"""What runs on a node: it joins, beats, and makes the node's tasks what the server asked for, through runtimes.
+"""The agent of a node: it joins, sends heartbeats, and brings the node's tasks to their desired state through runtimes.
 
-It knows the wire and the model, never the store or the core: all that it needs of the server comes over one outgoing
-stream. Tasks run under supervisors of their own (`agent/supervisor/`), so that they outlive the agent.
+It imports the wire and the model, never the store or the core: all data from the server comes over one outgoing
+stream. Process tasks run under their own supervisors (`runtimes/process/supervisor/`), so that they outlive the agent.
 """

@@ -1,4 +1,4 @@
-"""What to do next on a node: the desired tasks and the observed ones in, actions and reports out. Pure, no I/O."""
+"""Reconciliation of a node: desired and observed tasks in, actions and reports out. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from uuid import UUID
 
-from mooring.agent.runtime import Observed, Progress, StopCause
-from mooring.wire.agent import DesiredTask, EndWarning, LivingTask, TaskReport
+from mooring.agent.runtimes.contract import Observed, Progress, StopCause
+from mooring.wire.agents.agent_protocol import (
+    DesiredTask,
+    EndWarning,
+    LivingTask,
+    TaskReport,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     task_id: UUID
     grace_seconds: int | None = None
-    """None: the grace that the task came with."""
+    """None: the grace period of the task."""
     cause: StopCause = "requested"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A report that is due. `ran`: the server expects to have heard of RUNNING before this end."""
+    """A report that is due. `ran`: the server expects a report of RUNNING before this end."""
 
     report: TaskReport
     ran: bool = False
@@ -34,7 +39,18 @@ class Plan:
     warn: tuple[tuple[UUID, EndWarning], ...] = ()
     findings: tuple[Finding, ...] = ()
     strays: tuple[LivingTask, ...] = ()
-    """What lives here and is not listed."""
+    """Living tasks that the server does not list."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The actions and the report that one task needs."""
+
+    prepare: DesiredTask | None = None
+    start: DesiredTask | None = None
+    stop: Stop | None = None
+    warning: EndWarning | None = None
+    finding: Finding | None = None
 
 
 def reconcile(
@@ -46,64 +62,35 @@ def reconcile(
     end: Set[UUID] = frozenset(),
     leaving: bool = False,
 ) -> Plan:
-    """Bring the node to what is desired. `leaving`: the agent ends with its tasks, so all stop and none starts.
+    """Return the actions that bring the node from the observed to the desired tasks, and the reports that are due.
 
-    `prepared`: the tasks that are ready to be started, and were not so far; `progress`: of those that are made ready.
-    `end`: the strays that may be ended; the
-    others go on, since a database that was restored may have forgotten them.
+    `prepared` are the tasks that are ready to be started; `progress` is that of the tasks being prepared. `end` are the
+    strays that may be stopped: others run on, since a restored database may have lost them. `leaving`: the agent stops
+    together with its tasks, so that all are stopped and none is started.
     """
     orders = {task.task_id: task for task in desired}
-    prepare: list[DesiredTask] = []
-    start: list[DesiredTask] = []
-    stop: list[Stop] = []
-    warn: list[tuple[UUID, EndWarning]] = []
-    findings: list[Finding] = []
+    steps: dict[UUID, _Step] = {}
     for task_id, order in orders.items():
-        if task_id in observed:
-            continue
-        if order.action == "stop":
-            findings.append(Finding(_never_here(task_id)))
-        elif order.action == "prepare":
-            if task_id in prepared:
-                findings.append(Finding(TaskReport(task_id=task_id, status="PREPARED")))
-            elif not leaving:
-                prepare.append(order)
-                if (found := (progress or {}).get(task_id)) is not None:
-                    findings.append(Finding(_on_its_way(task_id, found)))
-        elif order.started:
-            findings.append(Finding(_not_here_any_more(task_id)))
-        elif not leaving:
-            start.append(order)
-            findings.append(Finding(TaskReport(task_id=task_id, status="PREPARING")))
+        if task_id not in observed:
+            steps[task_id] = _absent(order, task_id in prepared, (progress or {}).get(task_id), leaving=leaving)
     for task_id, seen in observed.items():
-        listed = orders.get(task_id)
-        stopping = listed is None or listed.action == "stop"
-        if not seen.ended:
-            order_to_stop = _stop(task_id, seen, listed, leaving=leaving, may_end=task_id in end)
-            if order_to_stop is not None:
-                stop.append(order_to_stop)
-            warning = listed.warning if listed is not None and not stopping else None
-            if warning is not None and warning != seen.warning:
-                warn.append((task_id, warning))
-        # To the server a task that it ends is TERMINATING, and one that it does not list is over: only the end is news.
-        if seen.ended and (listed is not None or not seen.acknowledged):
-            unasked = seen.status == "CANCELLED" and not stopping
-            report = _not_to_be_stopped(task_id, seen) if unasked else _report(task_id, seen)
-            findings.append(Finding(report, ran=seen.ran and not stopping))
-        elif not seen.ended and not stopping:
-            findings.append(Finding(_report(task_id, seen)))
+        order_or_none = orders.get(task_id)
+        if seen.ended:
+            steps[task_id] = _ended(task_id, seen, order_or_none)
+        else:
+            steps[task_id] = _living(task_id, seen, order_or_none, leaving=leaving, may_end=task_id in end)
     return Plan(
-        tuple(prepare),
-        tuple(start),
-        tuple(stop),
-        tuple(warn),
-        tuple(findings),
-        living({task_id: seen for task_id, seen in observed.items() if task_id not in orders}),
+        prepare=tuple(step.prepare for step in steps.values() if step.prepare is not None),
+        start=tuple(step.start for step in steps.values() if step.start is not None),
+        stop=tuple(step.stop for step in steps.values() if step.stop is not None),
+        warn=tuple((task_id, step.warning) for task_id, step in steps.items() if step.warning is not None),
+        findings=tuple(step.finding for step in steps.values() if step.finding is not None),
+        strays=living({task_id: seen for task_id, seen in observed.items() if task_id not in orders}),
     )
 
 
 def living(observed: Mapping[UUID, Observed]) -> tuple[LivingTask, ...]:
-    """Those of which something is left here, in the order of their ids."""
+    """Return the tasks of which processes or containers are left on the node, ordered by id."""
     return tuple(
         LivingTask(task_id=task_id, workload_name=seen.workload_name)
         for task_id, seen in sorted(observed.items())
@@ -111,8 +98,52 @@ def living(observed: Mapping[UUID, Observed]) -> tuple[LivingTask, ...]:
     )
 
 
+def _absent(order: DesiredTask, is_prepared: bool, progress: Progress | None, *, leaving: bool) -> _Step:
+    """Return the step for a desired task of which this node has nothing."""
+    if order.action == "stop":
+        return _Step(finding=Finding(_never_started(order.task_id)))
+    if order.action == "prepare":
+        return _preparation(order, is_prepared, progress, leaving=leaving)
+    if order.started:
+        return _Step(finding=Finding(_record_lost(order.task_id)))
+    if leaving:
+        return _Step()
+    return _Step(start=order, finding=Finding(TaskReport(task_id=order.task_id, status="PREPARING")))
+
+
+def _preparation(order: DesiredTask, is_prepared: bool, progress: Progress | None, *, leaving: bool) -> _Step:
+    if is_prepared:
+        return _Step(finding=Finding(TaskReport(task_id=order.task_id, status="PREPARED")))
+    if leaving:
+        return _Step()
+    return _Step(prepare=order, finding=None if progress is None else Finding(_in_progress(order.task_id, progress)))
+
+
+def _living(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool, may_end: bool) -> _Step:
+    """Return the step for a task that runs or is about to."""
+    stop = _stop(task_id, seen, order, leaving=leaving, may_end=may_end)
+    if order is None or order.action == "stop":
+        # The server already has it as TERMINATING, or does not list it: only its end is reported.
+        return _Step(stop=stop)
+    return _Step(
+        stop=stop,
+        warning=order.warning if order.warning != seen.warning else None,
+        finding=Finding(_report(task_id, seen)),
+    )
+
+
+def _ended(task_id: UUID, seen: Observed, order: DesiredTask | None) -> _Step:
+    """Return the step for a task that has ended: a report, until the server has acknowledged it."""
+    if order is None and seen.acknowledged:
+        return _Step()
+    if order is None or order.action == "stop":
+        return _Step(finding=Finding(_report(task_id, seen)))
+    report = _stop_forgotten(task_id, seen) if seen.status == "CANCELLED" else _report(task_id, seen)
+    return _Step(finding=Finding(report, ran=seen.ran))
+
+
 def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool, may_end: bool) -> Stop | None:
-    """The order to end a living task, unless it already has one that is at least as urgent."""
+    """Return the order to stop a living task, unless it already has one that is at least as urgent."""
     asked = seen.stop_grace_seconds
     if order is not None and order.action == "stop":
         return Stop(task_id, order.grace_seconds) if asked is None or order.grace_seconds < asked else None
@@ -130,6 +161,8 @@ def _report(task_id: UUID, seen: Observed) -> TaskReport:
         gone=seen.gone,
         exit_code=seen.exit_code,
         restarts=seen.restarts,
+        crashes=seen.crashes,
+        last_exit=seen.last_exit,
         reason=seen.reason,
         code=seen.code,
         ready=seen.ready,
@@ -138,34 +171,35 @@ def _report(task_id: UUID, seen: Observed) -> TaskReport:
     )
 
 
-def _on_its_way(task_id: UUID, progress: Progress) -> TaskReport:
+def _in_progress(task_id: UUID, progress: Progress) -> TaskReport:
     return TaskReport(task_id=task_id, status="PREPARING", reason=progress.words, heard=progress.heard)
 
 
-def _not_to_be_stopped(task_id: UUID, seen: Observed) -> TaskReport:
-    """To a server that wants it to run, and would not take a cancellation that it has not asked for."""
+def _stop_forgotten(task_id: UUID, seen: Observed) -> TaskReport:
+    """Return a failure for a server that wants the task to run: it rejects a cancellation that it did not order."""
     return TaskReport(
         task_id=task_id,
         status="FAILED",
         gone=seen.gone,
         exit_code=seen.exit_code,
         restarts=seen.restarts,
+        crashes=seen.crashes,
         code="stop-forgotten",
-        reason="it was stopped by an order that the server does not know any more, as after a restore",
+        reason="it was stopped by an order that the server no longer knows, for example after a restore",
     )
 
 
-def _not_here_any_more(task_id: UUID) -> TaskReport:
+def _record_lost(task_id: UUID) -> TaskReport:
     return TaskReport(
         task_id=task_id,
         status="FAILED",
         gone=True,
         code="record-lost",
-        reason="it ran on this node before, and the agent has no record of it any more",
+        reason="it ran on this node before, but the agent has lost its record",
     )
 
 
-def _never_here(task_id: UUID) -> TaskReport:
+def _never_started(task_id: UUID) -> TaskReport:
     return TaskReport(
         task_id=task_id, status="CANCELLED", gone=True, code="never-started", reason="stopped before it was started"
     )

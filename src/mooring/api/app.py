@@ -6,74 +6,86 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI
 from fastapi_swagger import patch_fastapi
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from mooring.api import (
+from mooring.api.agents import uploads as agent_uploads
+from mooring.api.auth.request_access import authenticate, resolve_flow
+from mooring.api.compat import fog_compute
+from mooring.api.middleware import errors
+from mooring.api.middleware.client_address import trusted_hosts
+from mooring.api.middleware.outermost import RequestMiddleware
+from mooring.api.routes.cluster import (
+    events,
+    join_tokens,
+    nodes,
+    operations,
+    pools,
+    quarantine,
+    scaling,
+    server,
+    timeline,
+)
+from mooring.api.routes.tenancy import (
     accounting,
     actions,
     auth,
-    batches,
-    channels,
-    deployment,
-    deployments,
     domains,
-    errors,
-    events,
-    join_tokens,
     keypairs,
-    labs,
-    nodes,
-    operations,
     policies,
-    pools,
     projects,
-    quarantine,
     quotas,
-    scaling,
-    secrets,
-    server,
-    sessions,
-    timeline,
-    timeslots,
+    shares,
     users,
+)
+from mooring.api.routes.workloads import (
+    batches,
+    deployments,
+    labs,
+    secrets,
+    sessions,
+    task_channels,
+    timeslots,
+    uploads,
     volumes,
     workloads,
 )
-from mooring.api.access import admit
-from mooring.api.boundary import Boundary
 from mooring.api.services import Services
 from mooring.wire.fields import MAX_BATCH_BYTES
+from mooring.wire.workloads.uploads import MAX_MANIFEST_BYTES
 
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
     {"name": "sessions", "description": "Sessions: interactive, batch, inference and system."},
-    {"name": "ways in", "description": "Into tasks: commands, ports, files."},
-    {"name": "timeslots", "description": "Room for a window of time: bookings, labs, maintenance."},
-    {"name": "deployments", "description": "Deployments over time: update, go back, pause, resume."},
-    {"name": "deployment", "description": "Deployments in the words of fog-compute."},
-    {"name": "events", "description": "What happened: page by page, or as a stream."},
+    {"name": "ways in", "description": "Access to running tasks: commands, ports, files."},
+    {"name": "timeslots", "description": "Capacity for a window of time: bookings, labs, maintenance."},
+    {"name": "deployments", "description": "Rollouts of deployments: update, roll back, pause, resume."},
+    {"name": "deployment", "description": "Deployments in the API of fog-compute."},
+    {"name": "events", "description": "Events: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
+    {"name": "agents", "description": "Downloads of agents."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
+    {"name": "uploads", "description": "Folders of users for the working folders of their tasks."},
     {"name": "volumes", "description": "Folders of a project that outlive its tasks."},
-    {"name": "accounting", "description": "What was used, what is left of ended work, and what would start now."},
-    {"name": "timeline", "description": "What runs, is booked, planned and free in the time ahead."},
-    {"name": "quotas", "description": "What tenants may use, and what of it they do."},
+    {"name": "accounting", "description": "Usage, records of ended work, and free capacity."},
+    {"name": "timeline", "description": "Running, booked, planned and free capacity over time."},
+    {"name": "quotas", "description": "Limits of tenants and their usage."},
     {"name": "auth", "description": "Logging in."},
-    {"name": "tenants", "description": "Domains, projects, users, keypairs, their policies, and what admins did."},
-    {"name": "operations", "description": "Who leads, which servers are there, and what the leader's loops did."},
+    {"name": "tenants", "description": "Domains, projects, users, keypairs, policies, and records of admin actions."},
+    {"name": "operations", "description": "The leader, the servers and the control loops."},
     {"name": "server", "description": "The server itself."},
 ]
 OPERATIONS = (auth.router, operations.router, server.router)
-"""What a server that only schedules answers."""
+"""Routes of a server that only schedules."""
 EVERYTHING = (
     batches.router,
     workloads.router,
-    channels.router,
+    task_channels.router,
     sessions.router,
     timeslots.router,
     labs.router,
     events.router,
     deployments.router,
-    deployment.router,
+    fog_compute.router,
     nodes.router,
     quarantine.router,
     join_tokens.router,
@@ -82,12 +94,15 @@ EVERYTHING = (
     accounting.router,
     timeline.router,
     quotas.router,
+    shares.router,
     domains.router,
     projects.router,
     secrets.router,
     users.router,
     keypairs.router,
     volumes.router,
+    uploads.router,
+    agent_uploads.router,
     policies.router,
     actions.router,
     *OPERATIONS,
@@ -114,10 +129,13 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)
     app.add_middleware(
-        Boundary,
-        pressure=services.pressure,
-        larger_bodies={batches.PATH: MAX_BATCH_BYTES},
-        streams=channels.takes_a_stream,
-        admit=admit,
+        RequestMiddleware,
+        authenticate=authenticate,
+        resolve_flow=resolve_flow,
+        larger_bodies={batches.PATH: MAX_BATCH_BYTES, uploads.PATH: MAX_MANIFEST_BYTES},
+        streams_body=lambda scope: task_channels.takes_a_stream(scope) or uploads.takes_a_stream(scope),
     )
+    # The last is the outermost: everything inside sees the client, not the proxy.
+    if services.trusted_proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=trusted_hosts(services.trusted_proxies))
     return app

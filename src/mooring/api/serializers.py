@@ -9,42 +9,43 @@ from typing import Any, Literal
 import msgspec
 
 from mooring.clock import now
-from mooring.model.attempts import AttemptRecord
-from mooring.model.containers import Container
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.dependencies import Dependency
-from mooring.model.groups import group_of
-from mooring.model.idleness import Idleness
-from mooring.model.lifecycle import TaskStatus
-from mooring.model.slots import format_amounts, slot_type
-from mooring.model.workloads import Kind
-from mooring.store import rollout_states, templates
-from mooring.store.constraints import decode_constraints
-from mooring.store.users import User
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus
+from mooring.model.resources.slots import format_amounts, slot_type
+from mooring.model.resources.task_resources import quality_of
+from mooring.model.workloads.attempts import AttemptRecord
+from mooring.model.workloads.containers import Container
+from mooring.model.workloads.dependencies import Dependency
+from mooring.model.workloads.groups import group_of
+from mooring.model.workloads.health import Health, Members, health_of
+from mooring.model.workloads.idleness import Idleness
+from mooring.model.workloads.needed_change import needed_change
+from mooring.model.workloads.workload import Kind, placement_options
+from mooring.store.core.constraint_columns import decode_constraints
+from mooring.store.tenancy.users import User
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
+from mooring.store.views.task_trouble import next_start
+from mooring.store.views.timeslots import TimeslotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
-from mooring.wire.api import (
-    AttemptRow,
-    ContainerView,
-    DeviceView,
-    HistoryRow,
-    NodeView,
-    SlotView,
-    StartView,
-    TaintView,
-    TaskView,
-    UserView,
-    WorkloadDetail,
-    WorkloadView,
+from mooring.store.workloads import option_columns, templates
+from mooring.wire.cluster.nodes import DeviceView, NodeView, SlotView, TaintView
+from mooring.wire.cluster.pools import PoolView
+from mooring.wire.tenancy.users import UserView
+from mooring.wire.workloads.history import AttemptRow, HistoryRow
+from mooring.wire.workloads.rollouts import RolloutView
+from mooring.wire.workloads.sessions import ArrayView, DependencyView
+from mooring.wire.workloads.tasks import TaskView
+from mooring.wire.workloads.timeslots import (
+    TimeslotPlacement,
+    TimeslotView,
 )
-from mooring.wire.pools import PoolView
-from mooring.wire.rollouts import RolloutView
-from mooring.wire.sessions import ArrayView, DependencyView
+from mooring.wire.workloads.workloads import ContainerView, StartView, WorkloadDetail, WorkloadView
 
 
 def workload_view(row: WorkloadRow) -> WorkloadView:
-    first = templates.decode(row.template).containers[0]
+    template = templates.decode(row.template)
+    first = template.containers[0]
     return WorkloadView(
         id=row.id,
         name=row.name,
@@ -52,6 +53,7 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         type=row.type,
         status=row.status,
         simulated=row.simulated,
+        **health_fields(row),
         pool=row.pool,
         project=row.project,
         user=row.user,
@@ -63,6 +65,7 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         rollout=rollout_view(row) if row.kind == Kind.DEPLOYMENT else None,
         counts=dict(row.counts),
         resources=format_amounts(row.requested_slots),
+        qos=quality_of(template).value,
         region=row.region,
         priority=row.priority,
         labels=dict(row.labels),
@@ -76,8 +79,50 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
     )
 
 
+def health_fields(row: WorkloadRow) -> dict[str, Any]:
+    """Return the fields of a view that say how well the workload runs."""
+    counts, trouble = row.counts, row.trouble
+    members = Members(
+        wanted=row.replicas,
+        running=row.running,
+        ready=row.ready,
+        succeeded=counts.get(TaskStatus.SUCCEEDED, 0),
+        failed=sum(counts.get(status, 0) for status in (TaskStatus.FAILED, TaskStatus.LOST)),
+    )
+    status = WorkloadStatus.TERMINATING if row.stopping and row.ended_at is None else row.status
+    health = health_of(row.kind, status, members, trouble, array=row.array is not None)
+    found: dict[str, Any] = {"health": health, "health_reason": _health_reason(row, members, health)}
+    if trouble is not None:
+        found |= {
+            "restarts": trouble.restarts,
+            "last_exit_code": trouble.exit_code,
+            "last_reason": trouble.reason,
+            "next_retry_at": trouble.retry_at,
+        }
+    return found
+
+
+def _health_reason(row: WorkloadRow, members: Members, health: Health | None) -> str | None:
+    """Return why a workload is not healthy: crashes first, then the reason of its pending tasks."""
+    trouble, reason = row.trouble, row.reason or {}
+    if health in (None, Health.HEALTHY):
+        return None
+    noun = "replica" if row.kind == Kind.DEPLOYMENT else "task"
+    if trouble is not None and (trouble.looping or not reason or reason.get("code") == "backing-off"):
+        number = trouble.looping or 1
+        return f"{number} of {row.replicas} {noun}{'' if row.replicas == 1 else 's'}: {trouble.reason}"
+    if health is Health.DEGRADED and row.array is not None:
+        return f"{members.failed} of {row.replicas} tasks failed"
+    if reason.get("message"):
+        return str(reason["message"])
+    if health is Health.DEGRADED and members.running >= row.replicas:
+        missing = row.replicas - members.ready
+        return f"{missing} of {row.replicas} {noun}{'' if row.replicas == 1 else 's'} not ready"
+    return None
+
+
 def rollout_view(row: WorkloadRow) -> RolloutView:
-    rollout = rollout_states.decode(row.rollout)
+    rollout = option_columns.decode_rollout(row.rollout)
     return RolloutView(
         phase=rollout.phase.value,
         revision=row.revision,
@@ -106,21 +151,39 @@ _WAITS_FOR: Mapping[str, WaitsFor] = {
 
 
 def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:
+    waits_for, later = _waits_for(row.reason or {}), not_before(row, at)
+    unless = needed_change(row.reason)
     return StartView(
         position=position,
-        planned_at=row.planned_start_at,
-        not_before=not_before(row, at),
-        waits_for=_waits_for(row.reason or {}),
+        planned_at=row.planned_start_at if unless is None else None,
+        estimated_at=row.estimated_start_at if later is None and _is_estimated(row, waits_for, at) else None,
+        # Work that returns to the queue is predicted anew.
+        first_at=None if row.placed_at is not None else row.first_start_at,
+        moves=0 if row.placed_at is not None else row.start_moves,
+        unless=unless,
+        not_before=later,
+        waits_for=waits_for,
     )
+
+
+def _is_estimated(row: WorkloadRow, waits_for: WaitsFor, at: datetime) -> bool:
+    """Return whether the stored estimate applies: a future time, no planned start, a wait for capacity or others."""
+    start = row.estimated_start_at
+    return row.planned_start_at is None and start is not None and start > at and waits_for in ("room", "turn")
 
 
 def _waits_for(reason: Mapping[str, Any]) -> WaitsFor:
     code = reason.get("code", "")
     if code in _WAITS_FOR:
         return _WAITS_FOR[code]
+    if reason.get("cure", "release") != "release":
+        return "change"
     if code.endswith(("quota-exceeded", "limit-exceeded")):
         return "quota"
-    return "room" if reason.get("cure", "release") == "release" else "change"
+    return "room"
+
+
+_DETAILED_OPTIONS = WorkloadDetail.model_fields.keys() - WorkloadView.model_fields.keys()
 
 
 def workload_detail(
@@ -137,12 +200,8 @@ def workload_detail(
         ],
         environment=environment,
         stopping=row.stopping,
-        gang=row.gang,
-        min_tasks=row.min_tasks,
-        single_node=row.single_node,
-        pack=list(row.pack or ()),
+        **{name: value for name, value in placement_options(row).items() if name in _DETAILED_OPTIONS},
         group=group_of(decode_constraints(dict(row.constraints))),
-        preempts=row.preempts,
         preemptible=row.preemptible,
         min_available=row.min_available,
         private=row.private,
@@ -192,6 +251,7 @@ def container_view(container: Container, role: Literal["init", "sidecar", "main"
         ports=list(container.ports),
         mounts={mount.path: mount.volume for mount in container.mounts},
         terminal=container.terminal,
+        stdin=container.stdin,
     )
 
 
@@ -207,6 +267,10 @@ def task_view(row: TaskRow) -> TaskView:
         exit_code=row.exit_code,
         restarts=row.restarts,
         failures=row.failures,
+        crashes=row.earlier_crashes + row.crashes,
+        last_exit_code=row.last_exit_code,
+        last_reason=None if row.last_reason is None else row.last_reason["message"],
+        next_retry_at=next_start(row.status, row.not_before, row.retry_at),
         reason=row.reason["message"] if row.reason is not None else None,
         devices={slot: list(shares) for slot, shares in (row.devices or {}).items()},
         created_at=row.created_at,
@@ -280,6 +344,8 @@ def node_view(row: NodeRow) -> NodeView:
             for slot, named in row.devices.items()
         },
         enforces=dict(row.enforces),
+        isolation=row.isolation,
+        isolation_reason=row.isolation_reason,
         tasks=row.tasks,
         cpu_percent=row.cpu_percent,
         memory_percent=row.memory_percent,
@@ -316,9 +382,13 @@ def slot_view(name: str, row: SlotRow) -> SlotView:
 
 def pool_view(row: PoolRow) -> PoolView:
     policy: dict[str, Any] = msgspec.to_builtins(row.policy)
-    for pairs in ("factors", "validators"):
+    for pairs in ("factors", "validators", "selector_options"):
         policy[pairs] = dict(policy[pairs])
+    for nested in ("filters", "scorer_options"):
+        policy[nested] = {plugin: dict(options) for plugin, options in policy[nested]}
     policy["weights"] = dict(policy["weights"]) if policy["weights"] else None
+    policy["default_cpu"] = slot_type("cpu").format(policy["default_cpu"])
+    policy["default_memory"] = slot_type("memory").format(policy["default_memory"])
     policy["fair_share"]["slot_weights"] = dict(policy["fair_share"]["slot_weights"])
     return PoolView(
         name=row.name,
@@ -341,4 +411,39 @@ def user_view(user: User) -> UserView:
         os_user=user.os_user,
         policy=user.policy,
         created_at=user.created_at,
+    )
+
+
+def timeslot_view(row: TimeslotRow) -> TimeslotView:
+    slot = row.slot
+    return TimeslotView(
+        id=slot.id,
+        name=slot.name,
+        kind=slot.kind.value,
+        purpose=slot.purpose,
+        pool=slot.pool,
+        project=row.project,
+        user=row.user,
+        status=slot.status.value,
+        reason=None if row.reason is None else dict(row.reason),
+        start=slot.starts_at,
+        end=slot.ends_at,
+        lead_seconds=slot.lead_seconds,
+        grace_seconds=slot.grace_seconds,
+        eligible_at=slot.eligible_at,
+        resources=format_amounts(slot.request),
+        count=slot.count,
+        architecture=slot.architecture,
+        region=slot.region,
+        users=list(row.users),
+        projects=list(row.projects),
+        release_after_seconds=slot.release_after_seconds,
+        places=[TimeslotPlacement(node=node, tasks=number) for node, number in row.placements],
+        series=slot.series_id,
+        rule=row.rule,
+        timezone=row.timezone,
+        replaces=slot.replaces,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        version=slot.version,
     )

@@ -1,223 +1,58 @@
-"""What the API needs from the rest of the server, as protocols; the server hands in whatever fits them."""
+"""The parts of a server that its API uses. Protocols stand only for parts that the API may not import."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from mooring import clock
-from mooring.api.feed import EventFeed
-from mooring.api.measured import MeasuredUse
-from mooring.api.passwords import Passwords
-from mooring.api.pressure import Pressure
-from mooring.api.rates import Rates
-from mooring.api.task_channels import Channel
-from mooring.api.throttle import LoginThrottle
-from mooring.api.tokens import Tokens
-from mooring.model.quotas import Scope
-from mooring.model.tenants import Principal
-from mooring.sealing import Sealing
-from mooring.store.actions import Actor
-from mooring.store.engine import Database
-from mooring.store.node_templates import StoredTemplate
-from mooring.store.projects import Project
-from mooring.store.views.workloads import WorkloadRow
-from mooring.store.volumes import Volume
-from mooring.wire.accounting import Room
-from mooring.wire.agent import Purpose
-from mooring.wire.api import (
-    AuditReport,
-    BatchAccepted,
-    Difference,
-    DrainRequest,
-    NodeRequest,
-    TaintsChange,
-    WorkloadAccepted,
-    WorkloadRequest,
-)
-from mooring.wire.explanation import Explanation
-from mooring.wire.pools import PoolChange, PoolRequest
-from mooring.wire.quarantine import QuarantineEnd
-from mooring.wire.quotas import QuotaChange, QuotaView
-from mooring.wire.rollouts import UpdateRequest
-from mooring.wire.scaling import TemplateRequest
-from mooring.wire.sessions import ExtendRequest
-from mooring.wire.timeline import TimelineView
-from mooring.wire.timeslots import (
-    LabAccepted,
-    LabRequest,
-    MaintenanceRequest,
-    TimeslotChange,
-    TimeslotRequest,
-    TimeslotsAccepted,
-)
-from mooring.wire.volumes import NewVolumeRequest
-
-
-class Intake(Protocol):
-    """The one way in for work."""
-
-    async def submit(
-        self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
-    ) -> WorkloadAccepted:
-        """With a key the same request again gets the same answer and changes nothing."""
-        ...
-
-    async def submit_batch(
-        self, principal: Principal, requests: Sequence[object], *, key: str | None = None
-    ) -> BatchAccepted:
-        """Workloads as they were sent, each accepted or refused by itself."""
-        ...
-
-    async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
-        """A workload with a timeslot of its own, written together."""
-        ...
-
-    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
-        """Where a workload differs from what would be written for a request."""
-        ...
-
-    async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
-
-    async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
-
-    async def remove(
-        self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
-    ) -> None: ...
-
-
-class Deployments(Protocol):
-    """Changes of deployments that run."""
-
-    async def update(self, principal: Principal, workload_id: UUID, asked: UpdateRequest) -> None: ...
-
-    async def roll_back(self, principal: Principal, workload_id: UUID, number: int | None) -> None:
-        """To a revision, or to the one before the present one."""
-        ...
-
-    async def pause(self, principal: Principal, workload_id: UUID) -> None: ...
-
-    async def resume(self, principal: Principal, workload_id: UUID) -> None: ...
-
-
-class Bookings(Protocol):
-    """The one way in for timeslots."""
-
-    async def book(
-        self, principal: Principal, request: TimeslotRequest, *, key: str | None = None
-    ) -> TimeslotsAccepted: ...
-
-    async def change(self, principal: Principal, timeslot_id: UUID, asked: TimeslotChange) -> UUID:
-        """The id of the timeslot to look at: the same one, or what was asked for in its place."""
-        ...
-
-    async def cancel(self, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> list[UUID]: ...
-
-    async def maintain(self, principal: Principal, request: MaintenanceRequest) -> list[UUID]: ...
-
-
-class Questions(Protocol):
-    """What-if questions, answered by the scheduler's own rules; nothing is changed."""
-
-    async def explain(self, workload_id: UUID) -> Explanation: ...
-
-    async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation: ...
-
-    async def free(self, principal: Principal, pool: str | None) -> Room:
-        """How much would start now."""
-        ...
-
-    async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
-        """What runs, is booked, planned and free in the hours ahead."""
-        ...
-
-
-class Nodes(Protocol):
-    async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID: ...
-
-    async def drain(self, principal: Principal, name: str, request: DrainRequest) -> None: ...
-
-    async def resume(self, principal: Principal, name: str) -> None: ...
-
-    async def change_taints(self, principal: Principal, name: str, request: TaintsChange) -> None: ...
-
-    async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
-
-    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None: ...
-
-
-class Pools(Protocol):
-    async def create(self, asked: PoolRequest, actor: Actor) -> None: ...
-
-    async def change(self, name: str, asked: PoolChange, actor: Actor) -> None: ...
-
-    async def remove(self, name: str, actor: Actor) -> None: ...
-
-    async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
-
-    async def pause(self, name: str, reason: str | None, actor: Actor) -> None: ...
-
-    async def resume(self, name: str, actor: Actor) -> None: ...
-
-    async def put_template(self, pool: str, name: str, asked: TemplateRequest, actor: Actor) -> StoredTemplate: ...
-
-
-class Quotas(Protocol):
-    async def own(self, principal: Principal) -> QuotaView: ...
-
-    async def of(self, principal: Principal, scope: Scope, ref: str) -> QuotaView: ...
-
-    async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView: ...
-
-    async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView: ...
-
-
-class Volumes(Protocol):
-    async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume: ...
-
-    async def every(self, principal: Principal, project: Project | None, node: str | None = None) -> list[Volume]: ...
-
-    async def find(self, principal: Principal, project: Project | None, name: str) -> Volume: ...
-
-    async def remove(self, principal: Principal, project: Project | None, name: str) -> bool: ...
+from mooring.api.agents.hub import AgentHub
+from mooring.api.agents.measured_usage import MeasuredUse
+from mooring.api.auth.login_records import LoginRecords
+from mooring.api.auth.login_throttle import LoginThrottle
+from mooring.api.auth.passwords import Passwords
+from mooring.api.auth.tokens import Tokens
+from mooring.api.middleware.load_shedding.rates import Rates
+from mooring.api.middleware.load_shedding.shedding import LoadShedding
+from mooring.api.streams.event_feed import EventFeed
+from mooring.api.streams.open_connections import OpenConnections
+from mooring.security.encryption import SecretBox
+from mooring.services.administration.audit import Auditor
+from mooring.services.administration.nodes import NodeAdmin
+from mooring.services.administration.pools import PoolAdmin
+from mooring.services.administration.quotas import QuotaAdmin
+from mooring.services.administration.shares import Shares
+from mooring.services.administration.volumes import VolumeAdmin
+from mooring.services.bookings.bookings import Bookings
+from mooring.services.deployments.deployments import DeploymentAdmin
+from mooring.services.queries.queries import Queries
+from mooring.services.submission.submission import SubmissionService
+from mooring.services.uploads.uploads import Uploads
+from mooring.settings import IPNetwork
+from mooring.store.core.engine import Database
 
 
 class Logs(Protocol):
     def stream(
         self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
     ) -> AsyncIterator[bytes]:
-        """The output of a container of a task from its node; Unavailable where the node does not answer."""
+        """Yield the output of a container of a task from its node; raise Unavailable if the node does not answer."""
         ...
 
 
-class WaysIn(Protocol):
-    def check(self, node_id: UUID) -> None:
-        """Unavailable where the node's agent is not connected to this very process, or too old."""
-
-    def open(
-        self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
-    ) -> AbstractAsyncContextManager[Channel]:
-        """A channel into a task for the block; Unavailable where its node does not answer."""
-        ...
-
-
-class Changes(Protocol):
-    @property
-    def count(self) -> int:
-        """How often something was committed."""
-        ...
-
-    async def wait(self, timeout: float, seen: int | None = None) -> int:
-        """Returns the count when it differs from `seen`, or when the seconds are over."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    checks: dict[str, str]
+    """Each part that the server needs, with "ok" or its problem."""
+    degraded: dict[str, str] = field(default_factory=dict)
+    """Parts that are impaired while the server does its work."""
 
 
 class State(Protocol):
-    """What this server is doing."""
+    """The role and the progress of this server."""
 
     @property
     def role(self) -> str: ...
@@ -231,13 +66,11 @@ class State(Protocol):
     @property
     def passes(self) -> int: ...
 
-    async def checks(self) -> dict[str, str]:
-        """Every part that it needs, with "ok" or what is wrong."""
-        ...
+    async def readiness(self) -> Readiness: ...
 
 
 class PassResult(Protocol):
-    """In workloads."""
+    """Numbers of workloads by the outcome of a pass."""
 
     @property
     def placed(self) -> int: ...
@@ -259,23 +92,17 @@ class Leadership(Protocol):
     def leads(self) -> bool: ...
 
     async def resign(self) -> None:
-        """Returns when the seat is given back."""
+        """Return once the lease is released."""
         ...
 
     async def run_pass(self) -> PassResult:
-        """A pass over everything that waits; TimeoutError where it takes very long."""
+        """Run a pass over the whole queue; raise TimeoutError if it takes very long."""
         ...
-
-
-class Auditor(Protocol):
-    async def audit(self) -> AuditReport: ...
-
-    async def repair(self, principal: Principal) -> AuditReport: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentLimits:
-    """How much a deployment may ask for per replica, and how many replicas."""
+    """Limits on the request of a replica of a deployment, and on the number of replicas."""
 
     min_cpu: float = 0.5
     max_cpu: float = 16
@@ -291,32 +118,42 @@ class DeploymentLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     database: Database
-    intake: Intake
-    deployments: Deployments
+    submissions: SubmissionService
+    deployments: DeploymentAdmin
     bookings: Bookings
-    questions: Questions
-    nodes: Nodes
-    pools: Pools
-    quotas: Quotas
-    volumes: Volumes
+    queries: Queries
+    nodes: NodeAdmin
+    pools: PoolAdmin
+    quotas: QuotaAdmin
+    shares: Shares
+    volumes: VolumeAdmin
+    uploads: Uploads
     logs: Logs
-    ways_in: WaysIn
-    changes: Changes
+    task_access: AgentHub
     feed: EventFeed
     state: State
     auditor: Auditor
     tokens: Tokens
+    connections: OpenConnections
+    login_records: LoginRecords
     metrics_text: Callable[[], bytes]
     version: str
     public_url: str
-    """What this API is reached by from outside; the `Location` of accepted work begins with it."""
-    sealing: Sealing
+    """Base URL of this API for clients; the `Location` of accepted work begins with it."""
+    secret_box: SecretBox
     leader: Leadership | None = None
     """None where this process never leads."""
+    metrics_token: str | None = None
+    """Bearer token that `/metrics` requires; None: none."""
+    trusted_proxies: Sequence[IPNetwork] = ()
+    """Proxies whose `X-Forwarded-For` names the client."""
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
-    rates: Rates = field(default_factory=Rates)
-    pressure: Pressure = field(default_factory=Pressure)
+    load: LoadShedding = field(default_factory=LoadShedding)
     measured: MeasuredUse = field(default_factory=MeasuredUse)
     now: Callable[[], datetime] = clock.now
+
+    @property
+    def rates(self) -> Rates:
+        return self.load.rates

@@ -1,1 +1,1 @@
-"""Turns decisions into committed state. Imports scheduling, store and model."""
+"""Binding: commits scheduling decisions. Imports scheduling, store and model."""

@@ -1,4 +1,4 @@
-"""Decisions become committed state, each pool's in its own mode; what conflicts goes back to placing."""
+"""The binder: commits decisions in the binding mode of each pool; decisions with conflicts are placed again."""
 
 from __future__ import annotations
 
@@ -15,27 +15,36 @@ from uuid import UUID
 import structlog
 
 from mooring.clock import now
+from mooring.model.calendar.timeslots import Timeslot
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.model.pools import Binding, PoolPolicy
+from mooring.model.policy.pools import Binding, PoolPolicy
 from mooring.model.reasons import Reason
-from mooring.model.timeslots import Timeslot
-from mooring.store import attempts, bind, leadership, pools, timeslots, transitions, workloads
-from mooring.store.bind import Bound, Draft
-from mooring.store.changes import Change
-from mooring.store.engine import Connection, Database, is_refused, retry
-from mooring.store.loading import lock_workloads
-from mooring.store.pools import Pool
-from mooring.store.sets import NotAsExpected
-from mooring.store.timeslots import Move
+from mooring.store.commit import bind, transitions
+from mooring.store.commit.bind import BindResult, Draft
+from mooring.store.commit.locked_workloads import lock_workloads
+from mooring.store.commit.status_changes import Change
+from mooring.store.control.fencing import fenced_write
+from mooring.store.core.batch_sql import NotAsExpected
+from mooring.store.core.engine import (
+    Connection,
+    Database,
+    is_rejected_row,
+    retry,
+)
+from mooring.store.nodes import pools
+from mooring.store.nodes.pools import Pool
+from mooring.store.reservations import timeslots
+from mooring.store.reservations.timeslots import TimeslotUpdate
+from mooring.store.workloads import attempts, pending
 
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
-"""Workloads in one transaction: large enough to be quick, small enough not to keep other writers waiting."""
+"""Workloads per transaction: large enough for throughput, small enough not to block other writers."""
 _FIRST_BATCH = 250
-"""Where several follow: until the first is put together the database has nothing to do."""
+"""Size of the first of several batches: the database is idle until that batch is drafted."""
 _DRAFTS = 1
-"""Batches that wait for the database, beside the one that is being put together."""
+"""Drafted batches in the queue, in addition to the one being drafted."""
 _DEFAULT = PoolPolicy("locality")
 
 
@@ -50,12 +59,12 @@ class Binder:
         *,
         pools: Mapping[str, Pool] | None = None,
         expected: Mapping[str, int] | None = None,
-        turns: Mapping[str, int] | None = None,
-    ) -> Bound:
-        """Commit placements and final failures, and store why the others wait.
+        positions: Mapping[str, int] | None = None,
+    ) -> BindResult:
+        """Commit placements and final failures, and store the reasons of workloads that stay pending.
 
-        `pools` by name, with their policies; `expected`: the placements up to which the pass knew each of them;
-        `turns`: where selectors that take turns go on, stored with the placements that moved them.
+        `pools`: by name, with their policies. `expected`: by pool, the placement revision that the pass was based on.
+        `positions`: by pool, the selector positions to store with the placements that moved them.
         """
         by_pool: dict[str, list[Decision]] = defaultdict(list)
         for decision in decisions:
@@ -64,15 +73,15 @@ class Binder:
         for name, own in by_pool.items():
             pool = (pools or {}).get(name)
             by_policy[_DEFAULT if pool is None else pool.policy] += own
-        total = Bound()
+        total = BindResult()
         known = dict(expected or {})
         batches: list[tuple[_Terms, Sequence[Decision]]] = []
         for policy, own in by_policy.items():
-            # As the pass went: who makes room counts on what the others left, not the other way round.
+            # As in the pass: preempting workloads come last, because they rely on the capacity left by the others.
             own.sort(key=lambda decision: decision.outcome is Outcome.RESERVED)
-            terms = _Terms(term, policy, known, turns or {})
+            terms = _Terms(term, policy, known, positions or {})
             batches += [(terms, batch) for batch in _batches(own)]
-        # While the database writes one batch, the next ones are put together.
+        # While the database writes one batch, the next is drafted.
         drafts: asyncio.Queue[Draft | None] = asyncio.Queue(_DRAFTS)
         drafting = asyncio.create_task(self._draft_all(batches, drafts))
         try:
@@ -85,21 +94,20 @@ class Binder:
             await asyncio.gather(drafting, return_exceptions=True)
         return total
 
-    async def move(self, moves: Sequence[Move], term: int) -> list[Timeslot]:
-        """Commit what was decided on timeslots; those that nobody else changed come back as they are now."""
+    async def update_timeslots(self, updates: Sequence[TimeslotUpdate], term: int) -> list[Timeslot]:
+        """Commit decisions on timeslots. Return the new state of those that did not change concurrently."""
 
         async def work(connection: Connection) -> list[Timeslot]:
-            await leadership.check_term(connection, term)
-            return await timeslots.move(connection, moves, now(), actor="scheduler", term=term)
+            return await timeslots.apply_updates(connection, updates, now(), actor="scheduler", term=term)
 
-        return await self._database.write(work)
+        return await fenced_write(self._database, term, work)
 
     async def _draft_all(
         self, batches: Sequence[tuple[_Terms, Sequence[Decision]]], drafts: asyncio.Queue[Draft | None]
     ) -> None:
         for terms, batch in batches:
             drafted: Draft | None = None
-            # What is wrong shows at the commit, which does without a draft.
+            # The commit works without a draft, and reports any error itself.
             with suppress(Exception):
                 drafted = await self._draft(terms, batch)
             await drafts.put(drafted)
@@ -115,15 +123,15 @@ class Binder:
 
         return await retry(attempt)
 
-    async def _commit(self, decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None = None) -> Bound:
-        """One transaction, or several smaller ones where the database refuses a row: the others are not held up."""
+    async def _commit(self, decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None = None) -> BindResult:
+        """Commit in one transaction, or in smaller ones if the database rejects a row: the others still succeed."""
         try:
-            return await self._database.write(partial(_in_one_transaction, decisions, terms, drafted))
+            return await self._write(decisions, terms, drafted)
         except NotAsExpected:
-            # Somebody was quicker: each decision is looked at by itself.
+            # A concurrent change invalidated the draft. Without a draft, each decision is checked by itself.
             return await self._commit(decisions, terms)
         except Exception as error:
-            if not is_refused(error):
+            if not is_rejected_row(error):
                 raise
             if len(decisions) == 1:
                 return await self._fail(decisions[0], error, terms)
@@ -133,31 +141,33 @@ class Binder:
         _add(result, await self._commit(decisions[middle:], terms))
         return result
 
-    async def _fail(self, decision: Decision, error: Exception, terms: _Terms) -> Bound:
-        """The database will not have this one: it ends visibly instead of being tried for ever."""
+    async def _fail(self, decision: Decision, error: Exception, terms: _Terms) -> BindResult:
+        """Fail a workload whose row the database rejects, instead of retrying it indefinitely."""
         _log.error(f"Workload {decision.workload.id} cannot be bound: {error}")
         reason = Reason("bind-failed", "its placement cannot be stored; the server's log says why", "binding", "never")
         failed = Decision(decision.workload, Outcome.ERROR, reason=reason)
-        return await self._database.write(partial(_in_one_transaction, [failed], terms, None))
+        return await self._write([failed], terms)
+
+    async def _write(self, decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None = None) -> BindResult:
+        return await fenced_write(self._database, terms.term, partial(_in_one_transaction, decisions, terms, drafted))
 
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What the decisions of one policy are committed under."""
+    """The parameters under which the decisions of one policy are committed."""
 
     term: int
     policy: PoolPolicy
     expected: dict[str, int]
-    turns: Mapping[str, int]
+    positions: Mapping[str, int]
 
 
 async def _in_one_transaction(
     decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None, connection: Connection
-) -> Bound:
-    await leadership.check_term(connection, terms.term)
+) -> BindResult:
     placed = [decision for decision in decisions if decision.placements]
     if len(placed) < len(decisions):
-        # All workloads before any node, as everywhere: the reasons are written after the counters.
+        # Lock order: all workloads before any node. The reasons are written after the counters of nodes.
         victims = [victim.workload_id for decision in decisions for victim in decision.victims]
         await lock_workloads(connection, [*(decision.workload.id for decision in decisions), *victims])
     at = now()
@@ -190,13 +200,13 @@ async def _in_one_transaction(
         result.applied.workloads += applied.workloads
     await attempts.record(connection, attempts.of_decisions(result.conflicts, failed), at)
     dropped = {decision.workload.id for decision in result.dropped}
-    told = [decision for decision in decisions if decision.workload.id not in dropped]
-    await workloads.note_waiting(connection, _new_reasons(told), at)
-    await workloads.note_planned(connection, _new_starts(told), at)
+    stored = [decision for decision in decisions if decision.workload.id not in dropped]
+    await pending.note_waiting(connection, _new_reasons(stored), at, announced=_changed_codes(stored), term=terms.term)
+    await pending.note_planned(connection, _new_starts(stored), at)
     bound = {decision.workload.id for decision in result.bound}
-    others = [decision for decision in told if decision.workload.id not in bound]
-    await workloads.note_admission(connection, {d.workload.id: d.checked for d in others if d.checked is not None}, at)
-    await pools.set_turns(connection, terms.turns)
+    others = [decision for decision in stored if decision.workload.id not in bound]
+    await pending.note_admission(connection, {d.workload.id: d.checked for d in others if d.checked is not None}, at)
+    await pools.set_round_robin_positions(connection, terms.positions)
     return result
 
 
@@ -207,7 +217,7 @@ def _batches(decisions: Sequence[Decision]) -> list[Sequence[Decision]]:
 
 
 def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:
-    """Why workloads wait, where it is not what was stored before."""
+    """Return the reasons of pending workloads that differ from the stored ones."""
     return {
         decision.workload.id: decision.reason
         for decision in decisions
@@ -217,19 +227,30 @@ def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:
     }
 
 
+def _changed_codes(decisions: Sequence[Decision]) -> set[UUID]:
+    """Return the workloads whose reason code changed; new amounts alone do not cause an event."""
+    return {
+        decision.workload.id
+        for decision in decisions
+        if decision.reason is not None
+        and decision.outcome in (Outcome.WAITING, Outcome.PLACED)
+        and decision.reason.code != decision.workload.waiting_code
+    }
+
+
 def _new_starts(decisions: Sequence[Decision]) -> dict[UUID, datetime | None]:
-    """When workloads start by the plan, where it is not what was stored before."""
+    """Return the planned starts that differ from the stored ones."""
     return {d.workload.id: d.planned_start for d in decisions if d.outcome is Outcome.WAITING and d.is_replanned}
 
 
 def _follow(known: dict[str, int], revisions: Mapping[str, int]) -> None:
-    """Own placements are known: where nobody else's came between, the next batch may rest on them."""
+    """Advance the known revisions past own placements, unless placements of others came between."""
     for pool, revision in revisions.items():
         if known.get(pool) == revision - 1:
             known[pool] = revision
 
 
-def _add(total: Bound, part: Bound) -> None:
+def _add(total: BindResult, part: BindResult) -> None:
     total.bound += part.bound
     total.conflicts += part.conflicts
     total.dropped += part.dropped

@@ -1,4 +1,4 @@
-"""Exit codes, in one place, and how a failure is told."""
+"""Exit codes, and error messages with hints."""
 
 from __future__ import annotations
 
@@ -21,40 +21,55 @@ class ExitCode(IntEnum):
     OK = 0
     FAILURE = 1
     USAGE = 2
+    WOULD_WAIT = 2
+    """Of a dry run: the request is valid, and would not start at once."""
     NOT_FOUND = 3
     NOT_ALLOWED = 4
     UNREACHABLE = 5
+    INTERNAL_ERROR = 70
     TIMEOUT = 124
     INTERRUPTED = 130
     TERMINATED = 143
 
 
-# Blank lines between, since the help joins the lines of a paragraph.
+MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.FAILURE: "failure",
+    ExitCode.USAGE: "wrong usage, or a dry run that would wait",
+    ExitCode.NOT_FOUND: "not found",
+    ExitCode.NOT_ALLOWED: "not authenticated or not allowed",
+    ExitCode.UNREACHABLE: "server unreachable",
+    ExitCode.INTERNAL_ERROR: "internal error",
+    ExitCode.TIMEOUT: "timed out",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.TERMINATED: "terminated",
+}
+"""For the help and the reference."""
+
+# Blank lines separate paragraphs, whose lines the help joins.
 EPILOG = "\n\n".join(
     (
-        "Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 not authenticated or not allowed,"
-        " 5 server unreachable, 124 out of time, 130 interrupted.",
-        "`mooring run` and `mooring wait` exit with the code of the task (128 + signal where it was killed).",
+        f"Exit codes: {', '.join(f'{code.value} {meaning}' for code, meaning in MEANINGS.items())}.",
+        "`mooring run` and `mooring wait` exit with the code of the task (128 + signal if it was killed).",
         "Environment: MOORING_SERVER, MOORING_TOKEN, MOORING_ACCESS_KEY and MOORING_SECRET_KEY, MOORING_CA_FILE,"
-        " MOORING_DATA, NO_COLOR.",
+        " MOORING_DATA, MOORING_DEBUG (1 shows the traceback of an internal error), NO_COLOR.",
     )
 )
 
 
 class TimedOut(MooringError):
-    """What was waited for did not happen in time; nothing is wrong with it otherwise."""
+    """A wait timed out. The workload itself is not affected."""
 
     code = "timeout"
 
 
-# Others say themselves what would help.
+# Other messages contain their own advice.
 _NOT_ALLOWED = {
-    "not-allowed": "`mooring whoami` shows who you are here; an administrator can do it, or change your role",
+    "not-allowed": "`mooring whoami` shows your role; an administrator can do this or change your role",
     "right-missing": "ask an administrator for a policy with that right (`mooring policy create NAME --right RIGHT`)",
-    "priority-too-high": "ask for less with --priority, or an administrator for a policy that allows more",
-    "pool-not-allowed": "`mooring free` lists the pools that you may use; an administrator can give you access",
+    "priority-too-high": "use a lower --priority, or ask an administrator for a policy that allows more",
+    "pool-not-allowed": "`mooring free` lists the pools that you may use; an administrator can grant you access",
 }
-_THERE_IS_NO = "there is no "
 _LISTS = {
     "workload": "ps -a",
     "session": "session list",
@@ -86,16 +101,23 @@ def exit_code(error: MooringError) -> ExitCode:
 
 
 def report(error: MooringError) -> ExitCode:
-    """Say what went wrong and what to do, and with which code to leave."""
-    say(f"error: {error}")
+    """Print an error and a hint, and return the exit code."""
+    say(f"error: {_told(error)}")
     if hint := _hint(error):
         say(f"hint: {hint}")
     return exit_code(error)
 
 
 def say(text: str) -> None:
-    """One line for the person at the terminal; never mixed into the output."""
+    """Print a line to stderr, so that it never mixes with output."""
     print(shown(text), file=sys.stderr, flush=True)
+
+
+def _told(error: MooringError) -> str:
+    """Return the message. That of the API names an HTTP header, which is not for a user of commands."""
+    if isinstance(error, NotAuthenticated) and error.code == NotAuthenticated.code:
+        return f"{error.code}: you are not logged in"
+    return str(error)
 
 
 def _hint(error: MooringError) -> str | None:
@@ -106,7 +128,11 @@ def _hint(error: MooringError) -> str | None:
         return "log in with `mooring login`"
     if isinstance(error, NotAllowed):
         return _NOT_ALLOWED.get(error.code)
-    if isinstance(error, NotFound) and error.message.startswith(_THERE_IS_NO):
-        lists = _LISTS.get(error.message.removeprefix(_THERE_IS_NO).partition(" ")[0])
+    if isinstance(error, NotFound):
+        from mooring.cli.suggestions import suggestion
+
+        if near := suggestion(error):
+            return near
+        lists = _LISTS.get(str(error.details.get("noun")))
         return f"`mooring {lists}` lists those that you may see" if lists else None
     return None

@@ -1,7 +1,7 @@
 """The Python client of the API: `Client` and `AsyncClient`, with one definition of every operation.
 
 Imports the wire's schemas and the model's errors, nothing else of Mooring. Each client is loaded at first use, so that
-whoever needs one does not pay for the other's HTTP library.
+a program that needs one does not load the other's HTTP library.
 """
 
 from __future__ import annotations

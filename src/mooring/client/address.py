@@ -1,22 +1,23 @@
-"""Which server is meant, and how its address is written."""
+"""The choice of the server, and the canonical form of its address."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import ssl
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from mooring.client.credentials import CredentialStore
 from mooring.client.local import find_local_server
 from mooring.model.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import ssl
+
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
 
 def resolve_server(given: str | None, store: CredentialStore) -> str:
-    """The server meant: named here, in MOORING_SERVER, the last one logged in to, this machine's, or the default."""
+    """Return the server: the argument, MOORING_SERVER, the last login, this machine's server, or the default."""
     named = given or os.environ.get("MOORING_SERVER") or store.last_server()
     if named:
         return canonical_address(named)
@@ -25,7 +26,7 @@ def resolve_server(given: str | None, store: CredentialStore) -> str:
 
 
 def canonical_address(text: str) -> str:
-    """One way to write an address, so that it can be the key of a login: scheme, host, port and path."""
+    """Return the canonical form of an address, which is the key of a login: scheme, host, port and path."""
     written = text.strip()
     if "://" not in written:
         written = f"http://{written}"
@@ -46,6 +47,8 @@ def canonical_address(text: str) -> str:
 
 def is_loopback(server: str) -> bool:
     """Only this machine can reach the address."""
+    import ipaddress
+
     host = urlsplit(server).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -55,6 +58,8 @@ def is_loopback(server: str) -> bool:
 
 def proxy_for(server: str) -> str | None:
     """The proxy that the environment names for this server; never one for this machine itself."""
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(server)
     if is_loopback(server) or proxy_bypass(parts.hostname or ""):
         return None
@@ -63,7 +68,9 @@ def proxy_for(server: str) -> str | None:
 
 
 def tls_context(server: str, ca_file: str | None) -> ssl.SSLContext:
-    """Whom to trust: the named authority, or those of the system."""
+    """Return a TLS context that trusts the CA file, or the system's authorities without one."""
+    import ssl
+
     if not server.startswith("https:"):
         # Never used; loading the system's authorities for it would cost every command tens of milliseconds.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

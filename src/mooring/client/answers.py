@@ -1,4 +1,4 @@
-"""What the server's answers mean: the schema that was asked for, or the error that a person can act on."""
+"""Responses of the server as schemas or errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from mooring.client.operation import Operation
-from mooring.model.admission import AdmissionError
+from mooring.client.operations.operation import Operation
 from mooring.model.errors import (
     Conflict,
     EventsPurged,
@@ -23,8 +22,8 @@ from mooring.model.errors import (
     Unavailable,
 )
 from mooring.model.names import shown
-from mooring.wire.api import ErrorBody
-from mooring.wire.problems import place, sentence
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.wire.problems import ErrorBody, field_path, sentence
 
 T = TypeVar("T")
 
@@ -123,10 +122,10 @@ def untrusted(server: str, problem: Exception) -> Unavailable:
 
 
 def invalid_request(problem: ValidationError) -> InvalidInput:
-    """A request that its own schema refuses, said in one line per field."""
+    """Return the error for a request that violates its schema, one line per field."""
     found = problem.errors(include_url=False)
-    parts = [f"{place(error['loc']) or 'request'}: {sentence(error)}" for error in found]
-    return InvalidInput("; ".join(parts), details={"fields": [place(error["loc"]) for error in found]})
+    parts = [f"{field_path(error['loc']) or 'request'}: {sentence(error)}" for error in found]
+    return InvalidInput("; ".join(parts), details={"fields": [field_path(error["loc"]) for error in found]})
 
 
 def _decoded(answer: Any, content: bytes) -> Any:
@@ -144,7 +143,7 @@ def _adapter(answer: Any) -> TypeAdapter[Any]:
 
 def _first(problem: ValidationError) -> str:
     error = problem.errors(include_url=False)[0]
-    field = place(error["loc"])
+    field = field_path(error["loc"])
     return f"{field}: {error['msg']}" if field else str(error["msg"])
 
 

@@ -1,4 +1,4 @@
-"""What stands in files and what there is: compared, made the same, and taken away again."""
+"""Apply manifests: compare them with the server, create or update workloads, delete them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from uuid import UUID
 
 from mooring.client.files import Document
 from mooring.client.synchronous import Client
-from mooring.model.durations import parse_duration
+from mooring.model.calendar.durations import parse_duration
 from mooring.model.errors import Conflict, NotFound
-from mooring.wire.api import Difference
-from mooring.wire.containers import TaskTemplateRequest
-from mooring.wire.manifests import (
+from mooring.wire.workloads.containers import TaskTemplateRequest
+from mooring.wire.workloads.manifests import (
     DeploymentManifest,
     LabManifest,
     lab_request,
     update_request,
     workload_request,
 )
+from mooring.wire.workloads.workloads import Difference
 
 _CHANGEABLE = {*TaskTemplateRequest.model_fields, "replicas", "rollout"}
-"""Of a deployment that is there."""
-_LONGEST_CAUSE = 500
+"""Fields of an existing deployment that can be changed."""
+_MAX_CAUSE_LENGTH = 500
 
 
 class Standing(StrEnum):
@@ -32,7 +32,7 @@ class Standing(StrEnum):
     EQUAL = "unchanged"
     DIFFERENT = "different"
     ENDED = "ended"
-    """It was there and has come to its end: it is made anew only if somebody says so."""
+    """It existed and has ended: it is created again only on request."""
 
 
 class Result(StrEnum):
@@ -59,7 +59,7 @@ class Applied:
 
 
 def compare(client: Client, document: Document) -> Compared:
-    """How what there is stands to a document."""
+    """Return the state of the server's workload relative to a document."""
     manifest = document.manifest
     try:
         found = client.compare(manifest.name, workload_request(manifest))
@@ -118,11 +118,11 @@ def _update(client: Client, document: Document, differences: Sequence[Difference
             code="cannot-change",
             details={"fields": fixed or fields},
         )
-    client.update(manifest.name, update_request(manifest, cause=f"applied: {', '.join(fields)}"[:_LONGEST_CAUSE]))
+    client.update(manifest.name, update_request(manifest, cause=f"applied: {', '.join(fields)}"[:_MAX_CAUSE_LENGTH]))
 
 
 def _window(client: Client, manifest: LabManifest) -> list[Difference]:
-    """Where the window of a lab is another than its document says."""
+    """Return the differences between the window of a lab and its document."""
     slot = client.lab(manifest.name).timeslot
     start = manifest.start or slot.start
     end = manifest.end

@@ -1,4 +1,4 @@
-"""Who a client speaks as: which token to send, when to renew it, and how to get one again. Sends nothing itself."""
+"""Authentication of a client: the token to send, its renewal, and a new login. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import base64
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mooring.client.credentials import CredentialStore, Login
 from mooring.client.local import ADMIN, admin_password
-from mooring.wire.api import LoginRequest, Token
+
+if TYPE_CHECKING:
+    from mooring.wire.tenancy.users import LoginRequest, Token
 
 
 class Authentication:
-    """The state that both clients share. Without a store, a login lives as long as the client."""
+    """The login state that both clients share. Without a store, a login lasts as long as the client."""
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class Authentication:
             self._token = token.access_token
 
     def taken_from_store(self) -> bool:
-        """Whether another process has put a newer token into the store meanwhile; it is used from now on."""
+        """Use a different token that another process has stored meanwhile. Return whether there is one."""
         found = self._store.get(self._server) if self._store else None
         if found is None or self._login is None or found.token == self._login.token:
             return False
@@ -85,9 +88,11 @@ class Authentication:
         return True
 
     def password_again(self) -> LoginRequest | None:
-        """What to log in with when the token is refused: the data folder's password, if the login came from there."""
+        """Return the password for a new login: the data folder's, if the login came from there."""
         if self._login is None or self._login.data_folder is None:
             return None
+        from mooring.wire.tenancy.users import LoginRequest
+
         password = admin_password(Path(self._login.data_folder))
         return LoginRequest(username=ADMIN, password=password) if password else None
 

@@ -1,4 +1,4 @@
-"""A channel into a task as a client holds it: bytes in, bytes out, and how it ended."""
+"""The client's side of a channel into a task: input, output and result."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import aiohttp
 
 from mooring.client.answers import read_error
 from mooring.model.errors import MooringError, Unavailable
-from mooring.wire import channels as wire
-from mooring.wire.flow import Side
+from mooring.wire.agents import channels as wire
+from mooring.wire.agents.flow import Side
 
 _PROBLEM = 409
 
 
 class Channel:
-    """Open while its `async with` runs; leaving it ends the command that it runs, if it runs one."""
+    """Open within its `async with`; leaving it ends its command, if any."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, server: str) -> None:
         self._socket = socket
         self._server = server
         self._side = Side(_Link(socket))
-        self._ending: wire.Ending | None = None
+        self._received_end: wire.ChannelResult | None = None
         self._decided = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
     async def opened(self) -> None:
-        """Returns when the task is reached; the error where it cannot be."""
+        """Return when the channel is open; raise the error if it cannot be opened."""
         await self._decided.wait()
-        if self._ending is not None:
-            self._check(self._ending)
+        if self._received_end is not None:
+            self._check(self._received_end)
 
     async def read(self) -> tuple[bytes, bool] | None:
-        """What comes out, and whether it is standard error; None: nothing more will."""
+        """Return the next output, and whether it is standard error; None at the end."""
         return await self._side.read()
 
     async def write(self, data: bytes) -> None:
-        """Hand in, as fast as it is taken; none at all: nothing more will come."""
+        """Send input as fast as it is accepted; empty: end of input."""
         try:
             await self._side.write(data)
         except (aiohttp.ClientError, ConnectionError) as problem:
@@ -50,16 +50,16 @@ class Channel:
             await self._socket.send_bytes(wire.encode(wire.Size(rows, columns)))
 
     async def exit_code(self) -> int | None:
-        """Of the command, once it is over; the error where it did not end well."""
+        """Return the exit code of the command once it has ended; raise the error if it failed."""
         await self._side.ended.wait()
-        assert self._ending is not None
-        self._check(self._ending)
-        return self._ending.exit_code
+        assert self._received_end is not None
+        self._check(self._received_end)
+        return self._received_end.exit_code
 
     @property
     def complaint(self) -> str:
-        """Why the command that has ended with an exit code had never begun."""
-        return self._ending.message if self._ending is not None else ""
+        """The reason why a command with an exit code never started; otherwise empty."""
+        return self._received_end.message if self._received_end is not None else ""
 
     async def __aenter__(self) -> Channel:
         return self
@@ -77,29 +77,29 @@ class Channel:
                 if message.type is aiohttp.WSMsgType.BINARY:
                     self._take(wire.decode(message.data))
         finally:
-            if self._ending is None:
-                self._end(_ending_of(self._broken()))
+            if self._received_end is None:
+                self._end(_end_of_error(self._broken()))
 
     def _take(self, frame: wire.Frame) -> None:
         match frame:
             case wire.Data():
                 if not self._side.take(frame.data, frame.error):
-                    self._end(_ending_of(self._broken()))
+                    self._end(_end_of_error(self._broken()))
             case wire.Window():
                 self._side.grant(frame.count)
                 self._decided.set()
-            case wire.Ending():
+            case wire.ChannelResult():
                 self._end(frame)
 
-    def _end(self, ending: wire.Ending) -> None:
-        self._ending = self._ending or ending
+    def _end(self, end: wire.ChannelResult) -> None:
+        self._received_end = self._received_end or end
         self._side.end()
         self._decided.set()
 
-    def _check(self, ending: wire.Ending) -> None:
-        if ending.code is not None and ending.exit_code is None:
-            body = {"code": ending.code, "message": ending.message, "details": {}}
-            raise read_error(ending.status or _PROBLEM, json.dumps(body).encode(), self._server)
+    def _check(self, end: wire.ChannelResult) -> None:
+        if end.code is not None and end.exit_code is None:
+            body = {"code": end.code, "message": end.message, "details": {}}
+            raise read_error(end.status or _PROBLEM, json.dumps(body).encode(), self._server)
 
     def _broken(self) -> Unavailable:
         return Unavailable(f"the connection with {self._server} broke", code="connection-lost")
@@ -117,5 +117,5 @@ class _Link:
             await self._socket.send_bytes(wire.encode(wire.Window(count)))
 
 
-def _ending_of(error: MooringError) -> wire.Ending:
-    return wire.Ending(status=503, code=error.code, message=error.message)
+def _end_of_error(error: MooringError) -> wire.ChannelResult:
+    return wire.ChannelResult(status=503, code=error.code, message=error.message)

@@ -1,4 +1,4 @@
-"""What both clients agree on about connections: timeouts, and sockets that notice a peer that is gone."""
+"""Connection settings of both clients: timeouts, and keep-alive probes that detect a dead peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mooring import __version__
 from mooring.wire.versions import CLIENT_HEADER, PROTOCOL, ClientVersion
 
 HEADERS = {CLIENT_HEADER: str(ClientVersion("mooring-python", __version__, PROTOCOL))}
-"""By which a server knows whether it works with this version."""
+"""Identifies the client version to the server."""
 TIMEOUT_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 # Below the server's own limit for idle connections, so that it does not close one just as it is used.

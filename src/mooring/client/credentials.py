@@ -19,17 +19,17 @@ FILE_NAME = "credentials.json"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A token and how it was come by. Times are seconds since the epoch."""
+    """A token and its origin. Times are seconds since the epoch."""
 
     username: str
     token: str = field(repr=False)
     obtained_at: float
     expires_at: float
     data_folder: str | None = None
-    """Set when the password came from a server's data folder: it may be used again when the token is refused."""
+    """Set if the password came from a server's data folder: it is used again when the token is refused."""
     ca_file: str | None = None
     keypair: bool = False
-    """It is no login by password: the username is an access key, the token its secret. Nothing renews it."""
+    """A keypair instead of a password login: the username is the access key, the token its secret; never renewed."""
 
     def renewal_due(self, now: float) -> bool:
         return now - self.obtained_at > (self.expires_at - self.obtained_at) / 2
@@ -52,7 +52,7 @@ class CredentialStore:
         return _login(entry) if isinstance(entry, dict) else None
 
     def last_server(self) -> str | None:
-        """Where the user last logged in."""
+        """The server of the last login."""
         last = self._read()["last"]
         return last if isinstance(last, str) else None
 
@@ -70,7 +70,7 @@ class CredentialStore:
         self._change(change)
 
     def forget(self, server: str) -> bool:
-        """Whether there was a login to forget."""
+        """Delete the login of a server. Return whether there was one."""
         if server not in self._read()["servers"]:
             return False
 

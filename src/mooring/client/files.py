@@ -1,4 +1,4 @@
-"""Workloads from files: YAML or JSON, several documents in a file; what is wrong is told with its place."""
+"""Manifests in YAML or JSON files, with several documents per file; errors have file and line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from mooring.model.errors import InvalidInput
 from mooring.model.names import shown
-from mooring.wire.manifests import MANIFEST, Manifest
-from mooring.wire.problems import place, sentence
+from mooring.model.resources.slots import slot_type
+from mooring.wire.problems import field_path, sentence
+from mooring.wire.workloads.manifests import MANIFEST, Manifest
 
-_MOST_BYTES = 1024 * 1024
-_MOST_VALUES = 100_000
-"""In one file, with those that aliases repeat."""
+_MAX_BYTES = 1024 * 1024
+_MAX_VALUES = 100_000
+"""Maximum values in one file, with those that aliases repeat."""
 _DEEPEST = 50
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _YAML = "tag:yaml.org,2002:"
@@ -31,13 +32,13 @@ class Document:
 
     file: str
     number: int
-    """In the file, from 1."""
+    """The line in the file, from 1."""
     line: int
     manifest: Manifest
 
     @property
-    def place(self) -> str:
-        return _place(self.file, self.number, self.line)
+    def location(self) -> str:
+        return _location(self.file, self.number, self.line)
 
 
 def read_documents(path: str) -> list[Document]:
@@ -50,7 +51,7 @@ def read_documents(path: str) -> list[Document]:
         other = known.setdefault(document.manifest.name, document)
         if other is not document:
             raise InvalidInput(
-                f"{document.place}: {document.manifest.name!r} is there twice, first in {other.place}",
+                f"{document.location}: {document.manifest.name!r} is there twice, first in {other.location}",
                 code="invalid-file",
             )
     return found
@@ -58,7 +59,7 @@ def read_documents(path: str) -> list[Document]:
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == "-":
-        yield "standard input", _text(sys.stdin.buffer.read(_MOST_BYTES + 1), "standard input")
+        yield "standard input", _text(sys.stdin.buffer.read(_MAX_BYTES + 1), "standard input")
         return
     root = Path(path)
     try:
@@ -67,7 +68,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
             files = sorted(each for each in root.iterdir() if _is_manifest(each) and each.is_file())
         for file in files:
             with file.open("rb") as stream:
-                yield str(file), _text(stream.read(_MOST_BYTES + 1), str(file))
+                yield str(file), _text(stream.read(_MAX_BYTES + 1), str(file))
     except OSError as error:
         raise InvalidInput(f"cannot read {shown(path)}: {error.strerror}", code="invalid-file") from None
 
@@ -78,8 +79,8 @@ def _is_manifest(file: Path) -> bool:
 
 
 def _text(content: bytes, file: str) -> str:
-    if len(content) > _MOST_BYTES:
-        raise InvalidInput(f"{shown(file)} is larger than {_MOST_BYTES >> 20} MiB", code="invalid-file")
+    if len(content) > _MAX_BYTES:
+        raise InvalidInput(f"{shown(file)} is larger than {_MAX_BYTES >> 20} MiB", code="invalid-file")
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -99,7 +100,7 @@ def _documents(file: str, text: str) -> Iterator[Document]:
             yield _document(file, number, node, reader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = _place(file, number + 1, 1 if mark is None else mark.line + 1)
+        where = _location(file, number + 1, 1 if mark is None else mark.line + 1)
         raise InvalidInput(f"{where}: {error.problem or error.context}", code="invalid-file") from None
     except RecursionError:
         raise InvalidInput(f"{shown(file)}: this is nested too deeply", code="invalid-file") from None
@@ -111,17 +112,37 @@ def _document(file: str, number: int, node: yaml.Node, reader: _Reader) -> Docum
     try:
         value = reader.value(node)
     except _Unreadable as problem:
-        raise InvalidInput(f"{_place(file, number, problem.line)}: {problem}", code="invalid-file") from None
+        raise InvalidInput(f"{_location(file, number, problem.line)}: {problem}", code="invalid-file") from None
     try:
-        return Document(file, number, _line(node), MANIFEST.validate_python(value))
+        manifest = MANIFEST.validate_python(value)
+        problems = list(_missing_units(manifest, node))
     except ValidationError as refused:
         problems = [_problem(error, node) for error in refused.errors(include_url=False)]
-        lines = [f"{_place(file, number, line)}: {words}" for line, words in sorted(set(problems))]
-        raise InvalidInput("; ".join(lines), code="invalid-file") from None
+    if problems:
+        lines = [f"{_location(file, number, line)}: {words}" for line, words in sorted(set(problems))]
+        raise InvalidInput("; ".join(lines), code="invalid-file")
+    return Document(file, number, _line(node), manifest)
+
+
+def _missing_units(manifest: Manifest, node: yaml.Node) -> Iterator[tuple[int, str]]:
+    """Yield the line of each invalid amount and of each amount of bytes without a unit, and the problem."""
+    for part in ("init_containers", "containers"):
+        for number, container in enumerate(getattr(manifest, part)):
+            amounts = [
+                *((("resources", slot), slot, amount) for slot, amount in container.resources.items()),
+                *((("limits", slot), slot, amount) for slot, amount in container.limits.items()),
+                *([] if container.shared_memory is None else [(("shared_memory",), "memory", container.shared_memory)]),
+            ]
+            for field, slot, amount in amounts:
+                path = (part, number, *field)
+                try:
+                    slot_type(slot).parse_with_unit(amount)
+                except InvalidInput as problem:
+                    yield _follow(node, path)[0], f"{field_path(path)}: {problem.message}"
 
 
 def _problem(error: Any, node: yaml.Node) -> tuple[int, str]:
-    """The line of a wrong field, and what is wrong with it."""
+    """Return the line of an invalid field, and the problem."""
     # The kind that was chosen is no part of the document.
     path = error["loc"][1:]
     line, known = _follow(node, path)
@@ -130,12 +151,12 @@ def _problem(error: Any, node: yaml.Node) -> tuple[int, str]:
         words += f"; write it in quotes: '{str(error['input']).lower()}'"
     if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
         return line, "kind: say one of deployment, session and lab"
-    field = place(path if error["type"] in ("missing", "extra_forbidden") else path[:known])
+    field = field_path(path if error["type"] in ("missing", "extra_forbidden") else path[:known])
     return line, f"{field or 'the document'}: {words}"
 
 
 def _follow(node: yaml.Node, path: tuple[int | str, ...]) -> tuple[int, int]:
-    """The line of the value that a path leads to, and how far it leads."""
+    """Return the line of the value at a path, and the length of the path that exists."""
     line = _line(node)
     for known, step in enumerate(path):
         if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -151,7 +172,7 @@ def _follow(node: yaml.Node, path: tuple[int | str, ...]) -> tuple[int, int]:
     return line, len(path)
 
 
-def _place(file: str, number: int, line: int) -> str:
+def _location(file: str, number: int, line: int) -> str:
     return f"{shown(file)}, document {number}, line {line}"
 
 
@@ -166,7 +187,7 @@ class _Unreadable(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Scalars are null, true, false, whole numbers or text: a fraction, a time or a `no` is what stands there."""
+    """A YAML loader whose scalars are null, true, false, integers or text: fractions, times and `no` stay text."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -176,10 +197,10 @@ _Loader.add_implicit_resolver(f"{_YAML}int", re.compile(r"^[-+]?[0-9]{1,30}$"), 
 
 
 class _Reader:
-    """Values of nodes. What a file unfolds to is bounded: few lines of aliases could stand for more than all memory."""
+    """Construct values with a limit on their number: a few lines of aliases could expand to more than all memory."""
 
     def __init__(self) -> None:
-        self._left = _MOST_VALUES
+        self._left = _MAX_VALUES
 
     def value(self, node: yaml.Node, depth: int = 0) -> Any:
         self._left -= 1

@@ -1,4 +1,4 @@
-"""The server on this machine: its data folder holds its address for everyone and the first password for its owner."""
+"""The server on this machine: its data folder holds its address, and the initial password for its owner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.settings import default_data
+from mooring.security.data_folder import default_data
 
 ADDRESS_FILE = "server.json"
 PASSWORD_FILE = "admin-password"
@@ -23,13 +23,13 @@ class LocalServer:
 
 
 def default_data_folder() -> Path:
-    """Where `mooring up` keeps its state unless told otherwise."""
+    """Return the default data folder of `mooring up`."""
     given = os.environ.get("MOORING_DATA")
     return Path(given).expanduser() if given else default_data()
 
 
 def find_local_server(data: Path | None = None) -> LocalServer | None:
-    """The server that last started with this data folder, if there is a record of one."""
+    """Return the server that last started with this data folder, if recorded."""
     folder = data or default_data_folder()
     try:
         record = json.loads((folder / ADDRESS_FILE).read_bytes())

@@ -1,26 +1,21 @@
-"""`Client`: the API for programs that wait for answers; HTTP by httpx2."""
+"""`Client`: the API for synchronous programs, over httpx2."""
 
 from __future__ import annotations
 
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import accounting, bookings, confidential, operations, rollouts, tenancy, ways_in
-from mooring.client import scaling as growing
-from mooring.client import volumes as keeping
-from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
+from mooring.client.address import proxy_for, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
-from mooring.client.authentication import Authentication
+from mooring.client.client_core import ClientCore
 from mooring.client.connection import (
-    CONNECT_SECONDS,
     HEADERS,
     IDLE_SECONDS,
     MAX_CONNECTIONS,
@@ -29,30 +24,26 @@ from mooring.client.connection import (
 )
 from mooring.client.credentials import CredentialStore
 from mooring.client.event_stream import EventReader
-from mooring.client.operation import Operation, Stream, Upload
-from mooring.client.patience import Patience
+from mooring.client.folder_scan import scan
+from mooring.client.operations import channels, core
+from mooring.client.operations import uploads as upload_operations
+from mooring.client.operations.operation import Operation, Stream, Upload
+from mooring.client.retry_budget import RetryBudget
+from mooring.client.uploading import Report, upload
 from mooring.model.errors import MooringError, NotAuthenticated, TooManyAttempts, Unavailable
-from mooring.wire.api import EventView, Token
+from mooring.wire.cluster.events import EventView
+from mooring.wire.tenancy.users import Token
+from mooring.wire.workloads.uploads import UploadView
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _sent(operation: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, P], T]:
-    """The method that sends an operation."""
-
-    @wraps(operation)
-    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.send(operation(*args, **kwargs))
-
-    return method
-
-
-class Client:
+class Client(ClientCore):
     """The API of one server. Threads may share it; close it, or use it in a `with`.
 
-    Without `server`, the one that the command line would use. Without `token` or `keypair` (access key and secret), the
-    user's stored login for it, which is renewed when half of its life is over.
+    The default for `server` is the one that the command line would use. Without `token` or `keypair` (access key and
+    secret), the client uses the stored login, and renews it when half of its lifetime has passed.
     """
 
     def __init__(
@@ -65,10 +56,7 @@ class Client:
         ca_file: str | Path | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        store = store or CredentialStore.of_user()
-        self.server = canonical_address(server) if server else resolve_server(None, store)
-        self.timeout_seconds = timeout_seconds
-        self._authentication = Authentication(self.server, token=token, keypair=keypair, store=store)
+        super().__init__(server, token=token, keypair=keypair, store=store, timeout_seconds=timeout_seconds)
         self._renewing = threading.Lock()
         self._http = httpx2.Client(
             transport=httpx2.HTTPTransport(
@@ -83,143 +71,6 @@ class Client:
             trust_env=False,
         )
 
-    me = _sent(operations.me)
-    create_user = _sent(operations.create_user)
-    users = _sent(operations.users)
-    user = _sent(operations.user)
-    change_user = _sent(operations.change_user)
-    remove_user = _sent(operations.remove_user)
-
-    domains = _sent(tenancy.domains)
-    domain = _sent(tenancy.domain)
-    create_domain = _sent(tenancy.create_domain)
-    change_domain = _sent(tenancy.change_domain)
-    remove_domain = _sent(tenancy.remove_domain)
-    projects = _sent(tenancy.projects)
-    project = _sent(tenancy.project)
-    create_project = _sent(tenancy.create_project)
-    change_project = _sent(tenancy.change_project)
-    remove_project = _sent(tenancy.remove_project)
-    members = _sent(tenancy.members)
-    add_member = _sent(tenancy.add_member)
-    remove_member = _sent(tenancy.remove_member)
-    keypairs = _sent(tenancy.keypairs)
-    keypair = _sent(tenancy.keypair)
-    create_keypair = _sent(tenancy.create_keypair)
-    change_keypair = _sent(tenancy.change_keypair)
-    remove_keypair = _sent(tenancy.remove_keypair)
-    policies = _sent(tenancy.policies)
-    policy = _sent(tenancy.policy)
-    create_policy = _sent(tenancy.create_policy)
-    change_policy = _sent(tenancy.change_policy)
-    revert_policy = _sent(tenancy.revert_policy)
-    remove_policy = _sent(tenancy.remove_policy)
-    revert_pool = _sent(tenancy.revert_pool)
-    pool_access = _sent(tenancy.pool_access)
-    grant_pool_access = _sent(tenancy.grant_pool_access)
-    revoke_pool_access = _sent(tenancy.revoke_pool_access)
-    actions = _sent(tenancy.actions)
-
-    secrets = _sent(confidential.secrets)
-    secret = _sent(confidential.secret)
-    put_secret = _sent(confidential.put_secret)
-    remove_secret = _sent(confidential.remove_secret)
-    registry_logins = _sent(confidential.registry_logins)
-    put_registry_login = _sent(confidential.put_registry_login)
-    remove_registry_login = _sent(confidential.remove_registry_login)
-    volumes = _sent(keeping.volumes)
-    volume = _sent(keeping.volume)
-    create_volume = _sent(keeping.create_volume)
-    remove_volume = _sent(keeping.remove_volume)
-
-    submit = _sent(operations.submit)
-    submit_batch = _sent(operations.submit_batch)
-    dry_run = _sent(operations.dry_run)
-    workloads = _sent(operations.workloads)
-    workload = _sent(operations.workload)
-    explanation = _sent(operations.explanation)
-    compare = _sent(operations.compare)
-    history = _sent(operations.history)
-    wait = _sent(operations.wait)
-    tasks = _sent(operations.tasks)
-    scale = _sent(operations.scale)
-    extend = _sent(operations.extend)
-    remove = _sent(operations.remove)
-    create_session = _sent(operations.create_session)
-    sessions = _sent(operations.sessions)
-    session = _sent(operations.session)
-    cancel_session = _sent(operations.cancel_session)
-    cancel = _sent(operations.cancel)
-    event_page = _sent(operations.event_page)
-
-    update = _sent(rollouts.update)
-    roll_back = _sent(rollouts.roll_back)
-    pause_rollout = _sent(rollouts.pause_rollout)
-    resume_rollout = _sent(rollouts.resume_rollout)
-    revisions = _sent(rollouts.revisions)
-    endpoints = _sent(rollouts.endpoints)
-
-    book = _sent(bookings.book)
-    timeslots = _sent(bookings.timeslots)
-    timeslot = _sent(bookings.timeslot)
-    wait_for_timeslot = _sent(bookings.wait_for_timeslot)
-    change_timeslot = _sent(bookings.change_timeslot)
-    cancel_timeslot = _sent(bookings.cancel_timeslot)
-    calendar = _sent(bookings.calendar)
-    create_maintenance = _sent(bookings.create_maintenance)
-    create_lab = _sent(bookings.create_lab)
-    labs = _sent(bookings.labs)
-    lab = _sent(bookings.lab)
-    cancel_lab = _sent(bookings.cancel_lab)
-
-    nodes = _sent(operations.nodes)
-    node = _sent(operations.node)
-    add_node = _sent(operations.add_node)
-    drain_node = _sent(operations.drain_node)
-    change_taints = _sent(operations.change_taints)
-    resume_node = _sent(operations.resume_node)
-    remove_node = _sent(operations.remove_node)
-    quarantine = _sent(operations.quarantine)
-    end_quarantined = _sent(operations.end_quarantined)
-    pools = _sent(operations.pools)
-    pool = _sent(operations.pool)
-    create_pool = _sent(operations.create_pool)
-    change_pool = _sent(operations.change_pool)
-    pause_pool = _sent(operations.pause_pool)
-    resume_pool = _sent(operations.resume_pool)
-    remove_pool = _sent(operations.remove_pool)
-    node_templates = _sent(growing.node_templates)
-    put_node_template = _sent(growing.put_node_template)
-    remove_node_template = _sent(growing.remove_node_template)
-    scaling = _sent(growing.scaling)
-    quotas = _sent(operations.quotas)
-    quota = _sent(operations.quota)
-    change_quota = _sent(operations.change_quota)
-    revert_quota = _sent(operations.revert_quota)
-    create_join_token = _sent(operations.create_join_token)
-
-    usage = _sent(accounting.usage)
-    workload_records = _sent(accounting.workload_records)
-    task_use = _sent(accounting.task_use)
-    free = _sent(accounting.free)
-    timeline = _sent(accounting.timeline)
-
-    health = _sent(operations.health)
-    ready = _sent(operations.ready)
-    metrics = _sent(operations.metrics)
-    audit = _sent(operations.audit)
-    repair = _sent(operations.repair)
-    leader = _sent(operations.leader)
-    servers = _sent(operations.servers)
-    loops = _sent(operations.loops)
-    resign = _sent(operations.resign)
-    run_pass = _sent(operations.run_pass)
-
-    @property
-    def username(self) -> str | None:
-        """Whose login is used, as far as this machine knows."""
-        return self._authentication.username
-
     def login(
         self,
         username: str,
@@ -229,64 +80,58 @@ class Client:
         data_folder: Path | None = None,
         ca_file: str | None = None,
     ) -> Token:
-        """Log in by password. With `remember` the login goes to the user's store, else it ends with this client."""
-        token = self._exchange(operations.log_in(username, password))
+        """Log in with a password. With `remember` the login is stored for the user, else it ends with this client."""
+        token = self._exchange(core.log_in(username, password))
         self._authentication.logged_in(username, token, remember=remember, data_folder=data_folder, ca_file=ca_file)
         return token
 
-    def change_password(self, old_password: str, new_password: str) -> None:
-        """Change one's own password. Every other token of the user ends; this client goes on with a new one."""
-        token = self.send(operations.change_password(old_password, new_password))
+    def change_password(self, old_password: str, new_password: str, *, revoke_keypairs: bool = False) -> None:
+        """Change the user's own password. All other tokens of the user end; this client continues with a new one."""
+        token = self.send(core.change_password(old_password, new_password, revoke_keypairs=revoke_keypairs))
         self._authentication.password_changed(token)
 
-    def logs(
-        self,
-        ref: str,
-        *,
-        task: int | None = None,
-        attempt: int | None = None,
-        tail: int | None = None,
-        follow: bool = False,
-        container: str | None = None,
-    ) -> Iterator[bytes]:
-        """The output of one task in pieces as they come; with `follow` until the task has ended.
-
-        Of a task that was tried several times it is that of one `attempt`, else of the newest; of one with several
-        containers that of one `container`, else of the first.
-        """
-        stream = operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow, container=container)
-        return self._stream(stream)
-
-    def fetch_files(self, task_id: str, path: str, *, container: str | None = None) -> Iterator[bytes]:
-        """A file or folder of a task, as tar in pieces."""
-        return self._stream(ways_in.fetch_files(task_id, path, container=container))
-
     def store_files(self, task_id: str, path: str, archive: Iterable[bytes], *, container: str | None = None) -> None:
-        """Take a tar archive apart in a folder of a task that runs."""
-        self._upload(ways_in.store_files(task_id, path, container=container), archive)
+        """Extract a tar archive into a folder of a running task."""
+        self._upload(channels.store_files(task_id, path, container=container), archive)
+
+    def store_chunks(self, upload_id: str, chunks: str, pieces: Iterable[bytes]) -> None:
+        """Send the content of chunks of a declared upload, one after the other; `chunks`: their positions."""
+        self._upload(upload_operations.store_chunks(upload_id, chunks), pieces)
+
+    def upload_folder(
+        self, folder: str | Path, *, project: str | None = None, report: Report = lambda *_: None
+    ) -> UploadView:
+        """Upload a local folder for the working folders of tasks, without the files that its ignore files name.
+
+        Only content that the project does not have on the server is sent.
+        """
+        return upload(self, scan(Path(folder)), project=project, report=report)
 
     def events(
         self, since: str | None = None, *, expand: bool = False, workload: str | None = None
     ) -> Iterator[EventView]:
-        """Events as they are committed, from a cursor or from now on, without end: a connection that breaks is made
-        again and goes on with exactly what was missed. EventsPurged where that is forgotten already."""
+        """Yield events as they are committed, from a cursor or from now on, without end.
+
+        A broken connection is opened again and continues without a gap. Raises EventsPurged if the events since the
+        cursor have been deleted.
+        """
         reader = EventReader(self.server, since)
         while True:
             problem: MooringError | None = None
             reader.begin()
             try:
-                stream = operations.events(reader.cursor, expand=expand, workload=workload)
-                for piece in self._stream(stream):
+                stream = core.events(reader.cursor, expand=expand, workload=workload)
+                for piece in self.stream(stream):
                     yield from reader.read(piece)
             except MooringError as error:
                 problem = error
             time.sleep(reader.pause_seconds(problem))
 
     def send(self, operation: Operation[T]) -> T:
-        """Send any operation; a login that is old or refused is refreshed where that needs nobody's help."""
+        """Send an operation. An expired or refused login is renewed if that needs no input."""
         if not operation.authenticated:
             return self._exchange(operation)
-        self._renew_in_time()
+        self._renew_if_due()
         sent = self._authentication.headers
         try:
             return self._exchange(operation)
@@ -306,18 +151,18 @@ class Client:
     ) -> None:
         self.close()
 
-    def _renew_in_time(self) -> None:
+    def _renew_if_due(self) -> None:
         if not self._authentication.renewal_due():
             return
         with self._renewing:
             if not self._authentication.renewal_due() or self._authentication.taken_from_store():
                 return
             try:
-                self._authentication.renewed(self._exchange(operations.renew()))
+                self._authentication.renewed(self._exchange(core.renew()))
             except NotAuthenticated:
                 self._use_password_again()
             except MooringError:
-                # The old token may still serve; if it does not, the request itself says so.
+                # The old token may still be valid; if it is not, the request itself fails.
                 return
 
     def _log_in_again(self, refused: dict[str, str]) -> bool:
@@ -331,18 +176,18 @@ class Client:
         if login is None:
             return False
         try:
-            self._authentication.renewed(self._exchange(operations.log_in(login.username, login.password)))
+            self._authentication.renewed(self._exchange(core.log_in(login.username, login.password)))
         except MooringError:
             return False
         return True
 
     def _exchange(self, operation: Operation[T]) -> T:
-        patience = Patience(self.timeout_seconds)
+        budget = RetryBudget(self.timeout_seconds)
         while True:
             try:
                 return self._attempt(operation)
             except TooManyAttempts as error:
-                pause = patience.pause_seconds(error)
+                pause = budget.pause_seconds(error)
             time.sleep(pause)
 
     def _attempt(self, operation: Operation[T]) -> T:
@@ -357,7 +202,7 @@ class Client:
         try:
             response = self._http.send(request)
         except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError) as problem:
-            # The connection broke at the moment of its use: what may be repeated is asked once more.
+            # An idle connection was closed as it was used: a repeatable request is sent once more.
             if not operation.repeatable:
                 raise self._failure(problem) from problem
             try:
@@ -368,12 +213,10 @@ class Client:
             raise self._failure(problem) from problem
         return read_answer(operation, response.status_code, response.content, self.server)
 
-    def _stream(self, stream: Stream) -> Iterator[bytes]:
-        self._renew_in_time()
-        timeout = httpx2.Timeout(
-            self.timeout_seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds), read=stream.silent_seconds
-        )
-        patience, refreshed = Patience(self.timeout_seconds), False
+    def stream(self, stream: Stream) -> Iterator[bytes]:
+        self._renew_if_due()
+        timeout = httpx2.Timeout(self.timeout_seconds, connect=self._connect_seconds, read=stream.silent_seconds)
+        budget, refreshed = RetryBudget(self.timeout_seconds), False
         while True:
             sent = self._authentication.headers
             try:
@@ -387,15 +230,15 @@ class Client:
             except httpx2.TransportError as problem:
                 raise self._failure(problem) from problem
             if isinstance(error, TooManyAttempts):
-                time.sleep(patience.pause_seconds(error))
+                time.sleep(budget.pause_seconds(error))
                 continue
             if refreshed or not (isinstance(error, NotAuthenticated) and self._log_in_again(sent)):
                 raise error
             refreshed = True
 
     def _upload(self, upload: Upload, pieces: Iterable[bytes]) -> None:
-        self._renew_in_time()
-        timeout = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, self.timeout_seconds))
+        self._renew_if_due()
+        timeout = httpx2.Timeout(None, connect=self._connect_seconds)
         try:
             response = self._http.put(
                 upload.path,
@@ -409,23 +252,13 @@ class Client:
         if response.status_code != 204:
             raise read_error(response.status_code, response.content, self.server)
 
-    def _headers(self, operation: Operation[T]) -> dict[str, str]:
-        headers = dict(self._authentication.headers) if operation.authenticated else {}
-        if operation.body is not None:
-            headers["Content-Type"] = "application/json"
-        if operation.key is not None:
-            headers["Idempotency-Key"] = operation.key
-        return headers
-
     def _timeout(self, seconds: float) -> httpx2.Timeout:
-        return httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds))
+        return httpx2.Timeout(seconds, connect=self._connect_seconds)
 
     def _failure(self, problem: httpx2.TransportError) -> Unavailable:
         if isinstance(problem, httpx2.TimeoutException):
             connecting = isinstance(problem, httpx2.ConnectTimeout)
-            return timed_out(
-                self.server, min(CONNECT_SECONDS, self.timeout_seconds) if connecting else self.timeout_seconds
-            )
+            return timed_out(self.server, self._connect_seconds if connecting else self.timeout_seconds)
         if isinstance(problem, httpx2.ConnectError) and _is_about_certificates(problem):
             return untrusted(self.server, problem)
         return unreachable(self.server, problem)

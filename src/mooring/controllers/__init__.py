@@ -1,1 +1,1 @@
-"""The loops of the leader: scheduling, lifecycle, nodes, simulation, retention. Each survives its own errors."""
+"""The leader's control loops: scheduling, lifecycle, nodes, simulation, retention. Each survives its own errors."""

@@ -1,1 +1,1 @@
-"""Leadership with fencing terms, and the signals that wake: in one process, through PostgreSQL, or through etcd."""
+"""Leader election with fencing terms, and signals: in one process, through PostgreSQL, or through etcd."""

@@ -1,7 +1,7 @@
-"""Who leads: candidates campaign for one seat, and whoever has it knows until when it is safely theirs.
+"""Leader election: candidates campaign for one lease, and its holder knows until when it safely holds it.
 
-The seat only says who should lead. What makes a former leader's writes fail is the term that the store issues when
-office is taken (`leadership.Office`).
+The lease only designates the leader. The writes of a former leader fail because of the term, which the store issues
+when leadership begins (`leadership.Leadership`).
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mooring.clock import monotonic
+from mooring.coordination.outage import Outage, in_short
 
 SAFE_PART = 0.8
-"""Of a lease's time: what is left over covers clocks that run at different speeds."""
+"""Fraction of the lease time that its holder relies on; the rest covers clocks of different speed."""
 RENEWALS = 3
-"""In the time of a lease."""
+"""Number of renewals per lease time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the seat was won with, kept beside the term: which kind of coordination, and etcd's own numbers."""
+    """The origin of a lease, recorded with the term: the kind of election, and etcd's cluster id and revision."""
 
     kind: str
     cluster: str | None = None
     revision: int | None = None
 
 
-class Seat:
-    """Leadership as long as it is renewed. By the monotonic clock it is over before anybody else can have it."""
+class Lease:
+    """A leadership lease and its renewal. By the monotonic clock it ends before another server can acquire it."""
 
     def __init__(
         self,
@@ -38,15 +39,22 @@ class Seat:
         *,
         ttl: float | None,
         renew: Callable[[], Awaitable[bool]],
-        release: Callable[[], Awaitable[None]],
+        release: Callable[[str], Awaitable[None]],
         asked_at: float | None = None,
     ) -> None:
-        """`ttl`: None where nobody else can come. `asked_at`: before the seat was asked for, by the monotonic clock."""
+        """`ttl`: None if there are no other candidates. `asked_at`: monotonic time just before the lease was requested.
+
+        `release`: releases the lease and records the reason, which explains why there is no leader.
+        """
         self.claim = claim
+        self.problem = "its time is over"
+        """The reason of the last failed renewal."""
         self._ttl = ttl
         self._renew = renew
         self._release = release
-        self._deadline = None if ttl is None else (monotonic() if asked_at is None else asked_at) + ttl * SAFE_PART
+        self.renewed_at = monotonic() if asked_at is None else asked_at
+        """Monotonic time just before the last successful renewal was requested."""
+        self._deadline = None if ttl is None else self.renewed_at + ttl * SAFE_PART
         self._lost = False
 
     @property
@@ -54,10 +62,10 @@ class Seat:
         return not self._lost and (self._deadline is None or monotonic() < self._deadline)
 
     async def until_lost(self, needed: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Renew it; return when it is lost, or could be.
+        """Renew the lease; return when it is, or could be, lost.
 
-        `needed`: returns once what the leader works on answers. Who does not reach that has no use for the seat, and
-        another may.
+        `needed`: returns once the database answers. A leader that cannot reach the database does not renew the lease,
+        so that another server can acquire it.
         """
         if self._ttl is None:
             await asyncio.Event().wait()
@@ -72,46 +80,56 @@ class Seat:
                 break
             try:
                 async with asyncio.timeout(left):
-                    if needed is not None:
-                        await needed()
-                    renewed = await self._renew()
-            except Exception:
-                # It could not be asked: the seat stays until its time is up, and is asked for again soon.
+                    if needed is None:
+                        renewed = await self._renew()
+                    else:
+                        # Concurrently: on a busy machine each takes a large part of a short lease.
+                        _, renewed = await asyncio.gather(needed(), self._renew())
+            except Exception as error:
+                # The renewal failed: the lease stays valid until its deadline, and the renewal is retried soon.
+                self.problem = in_short(error)
                 await asyncio.sleep(min(0.1, left))
                 continue
             if not renewed:
+                self.problem = "another server has it, or its record is gone"
                 break
-            self._deadline = asked_at + self._ttl * SAFE_PART
+            self.renewed_at, self._deadline = asked_at, asked_at + self._ttl * SAFE_PART
         self._lost = True
 
-    async def resign(self) -> None:
-        """Give it back, so that another need not wait until it expires."""
+    async def resign(self, reason: str = "the leader resigned") -> None:
+        """Release the lease, so that the next leader need not wait for its expiry."""
         self._lost = True
         with suppress(Exception):
             async with asyncio.timeout(2.0):
-                await self._release()
+                await self._release(reason)
 
 
 class Election(Protocol):
     @property
     def standbys(self) -> bool:
-        """Others may have the seat: who waits for it is well, and who lost it waits for it again."""
+        """Whether several servers campaign: a server without the lease is then healthy, and campaigns again."""
         ...
 
-    async def campaign(self) -> Seat:
-        """Wait until the seat is ours."""
+    @property
+    def outage(self) -> Outage | None:
+        """The outage that prevents this server from campaigning, if any."""
+        ...
+
+    async def campaign(self) -> Lease:
+        """Wait until this server holds the lease, and return it."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Alone:
-    """One machine, one server: whoever comes leads."""
+    """The election of a single server: it always leads."""
 
     standbys = False
+    outage: Outage | None = None
 
-    async def campaign(self) -> Seat:
-        return Seat(Claim("alone"), ttl=None, renew=_still_here, release=_nothing)
+    async def campaign(self) -> Lease:
+        return Lease(Claim("alone"), ttl=None, renew=_still_here, release=_nothing)
 
     async def close(self) -> None:
         return None
@@ -121,5 +139,5 @@ async def _still_here() -> bool:
     return True
 
 
-async def _nothing() -> None:
+async def _nothing(_reason: str) -> None:
     return None

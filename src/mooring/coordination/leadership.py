@@ -1,18 +1,18 @@
-"""Leadership of one process. Its term is issued by the store; a newer term anywhere makes every write of it fail."""
+"""Leadership of one process. The store issues its term; once a newer term exists, all its writes fail."""
 
 from __future__ import annotations
 
 from mooring.clock import now
 from mooring.coordination.election import Claim
 from mooring.model.errors import LeadershipLost
-from mooring.store import leadership
-from mooring.store.engine import Database
+from mooring.store.control import leadership
+from mooring.store.core.engine import Database
 
 _ALONE = Claim("alone")
 
 
-class Office:
-    """The leader's term, from taking office until a newer one is seen."""
+class Leadership:
+    """The leader's term, from `begin_term` to `end_term`."""
 
     def __init__(self, database: Database, holder: str) -> None:
         self._database = database
@@ -29,9 +29,9 @@ class Office:
             raise LeadershipLost(f"{self.holder} does not lead")
         return self._term
 
-    async def take(self, claim: Claim = _ALONE) -> int:
+    async def begin_term(self, claim: Claim = _ALONE) -> int:
         self._term = await self._database.write(
-            lambda connection: leadership.take_office(
+            lambda connection: leadership.start_term(
                 connection,
                 self.holder,
                 now(),
@@ -46,5 +46,5 @@ class Office:
         """Return once the database answers."""
         await self._database.reach()
 
-    def lose(self) -> None:
+    def end_term(self) -> None:
         self._term = None

@@ -1,48 +1,63 @@
-"""The seat as a lease row in the database: highly available without a further service."""
+"""The leadership lease as a row in the database: high availability without another service."""
 
 from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from mooring.clock import monotonic
-from mooring.coordination.election import Claim, Seat
-from mooring.store import leadership
-from mooring.store.engine import Connection, Database
+from mooring.coordination.election import Claim, Lease
+from mooring.coordination.outage import Outage
+from mooring.store.control import leadership
+from mooring.store.core.engine import Database
 
-_log = structlog.get_logger(__name__)
-_LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
+"""Interval of polling for a free lease."""
+
+
+class LeaseRow:
+    """One candidate's access to the row."""
+
+    def __init__(self, database: Database, candidate: str, ttl: float) -> None:
+        self._database = database
+        self._candidate = candidate
+        self.ttl = ttl
+
+    async def take(self) -> bool:
+        return await self._database.write(lambda c: leadership.lease(c, self._candidate, self.ttl), notify=False)
+
+    async def renew(self) -> bool:
+        return await self._database.write(lambda c: leadership.renew(c, self._candidate, self.ttl), notify=False)
+
+    async def release(self, reason: str) -> None:
+        await self._database.write(lambda c: leadership.release(c, self._candidate, reason), notify=False)
 
 
 class LeaseElection:
     standbys = True
 
     def __init__(self, database: Database, candidate: str, ttl: float) -> None:
-        self._database = database
-        self._candidate = candidate
-        self._ttl = ttl
+        self._row = LeaseRow(database, candidate, ttl)
+        self._outage = Outage("The database", "this server cannot campaign for leadership")
 
-    async def campaign(self) -> Seat:
+    @property
+    def outage(self) -> Outage | None:
+        return None if self._outage.since is None else self._outage
+
+    async def campaign(self) -> Lease:
+        row = self._row
         while True:
             asked_at = monotonic()
             try:
-                if await self._database.write(self._ask, wakes=False):
-                    return Seat(
-                        Claim("database"), ttl=self._ttl, renew=self._renew, release=self._release, asked_at=asked_at
-                    )
+                taken = await row.take()
             except Exception as error:
-                _log.warning("Cannot campaign for leadership", error=f"{type(error).__name__}: {error}")
-            await asyncio.sleep(_LOOK_SECONDS)
+                self._outage.failed(error)
+            else:
+                self._outage.over()
+                if taken:
+                    return Lease(
+                        Claim("database"), ttl=row.ttl, renew=row.renew, release=row.release, asked_at=asked_at
+                    )
+            await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> None:
         return None
-
-    async def _ask(self, connection: Connection) -> bool:
-        return await leadership.lease(connection, self._candidate, self._ttl)
-
-    async def _renew(self) -> bool:
-        return await self._database.write(lambda c: leadership.renew(c, self._candidate, self._ttl), wakes=False)
-
-    async def _release(self) -> None:
-        await self._database.write(lambda c: leadership.release(c, self._candidate), wakes=False)

@@ -1,4 +1,4 @@
-"""Signals between processes on one PostgreSQL: LISTEN, on a connection of its own."""
+"""Signals between processes on one PostgreSQL: LISTEN on a dedicated connection."""
 
 from __future__ import annotations
 
@@ -6,35 +6,40 @@ import asyncio
 from typing import Any
 
 import asyncpg
-import structlog
 from sqlalchemy.engine import URL
 
+from mooring.coordination.outage import Outage
 from mooring.coordination.signals import Signal
-from mooring.store.engine import connect
-from mooring.store.events import CHANNEL
+from mooring.store.control.events import CHANNEL
+from mooring.store.core.engine import connect
 
-_log = structlog.get_logger(__name__)
 _RECONNECT_SECONDS = 1.0
 
 
 async def listen(url: URL, signal: Signal) -> None:
-    """Pass the database's notifications on to `signal`, for ever; a lost connection is opened again."""
+    """Forward the database's notifications to `signal` indefinitely, and reconnect after a lost connection."""
+    outage = Outage("The database", "signals of other servers do not arrive, and their work is found by the timer")
     while True:
-        lost = asyncio.Event()
         try:
-            connection = await connect(url)
-        except (OSError, asyncpg.PostgresError) as error:
-            _log.warning("Cannot listen for signals; passes run on the timer", error=str(error))
-            await asyncio.sleep(_RECONNECT_SECONDS)
-            continue
-        try:
-            connection.add_termination_listener(lambda _, lost=lost: lost.set())
-            await connection.add_listener(CHANNEL, lambda *_: signal.send())
-            # What was committed while nobody listened.
-            signal.send()
-            await lost.wait()
-        finally:
-            await _close(connection)
+            await _listen_once(url, signal, outage)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            outage.failed(error)
+        await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+async def _listen_once(url: URL, signal: Signal, outage: Outage) -> None:
+    """Forward notifications until the connection is lost."""
+    lost = asyncio.Event()
+    connection = await connect(url)
+    try:
+        connection.add_termination_listener(lambda _: lost.set())
+        await connection.add_listener(CHANNEL, lambda *_: signal.send())
+        outage.over()
+        # Covers commits made before this connection listened.
+        signal.send()
+        await lost.wait()
+    finally:
+        await _close(connection)
 
 
 async def _close(connection: Any) -> None:

@@ -1,4 +1,4 @@
-"""Signals only wake: whoever misses one finds the work in the tables at its next turn."""
+"""Signals: notifications without content. A lost signal delays work until the next timer but never loses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Signal:
-    """Something was committed. Any number may wait; every waiter sees a signal that came since it last looked."""
+    """A commit signal for any number of waiters; each waiter sees signals sent since its last wait."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -24,7 +24,7 @@ class Signal:
         return self._count
 
     async def wait(self, timeout: float, seen: int | None = None) -> int:
-        """Until a signal after `seen` (default: after now) or the timeout; the count to hand in next time."""
+        """Wait for a signal after `seen` (default: now) or the timeout. Return the count to pass as the next `seen`."""
         if seen is not None and seen != self._count:
             return self._count
         future = asyncio.get_running_loop().create_future()

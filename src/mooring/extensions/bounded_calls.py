@@ -1,4 +1,4 @@
-"""Calls into code that others wrote: in a thread of its own and for a limited time, so that a hang stays theirs."""
+"""Calls into third-party code: in a separate thread and with a time limit, so that a hang does not block Mooring."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ R = TypeVar("R")
 
 
 class Hangs(Exception):
-    """It did not answer in time."""
+    """The call did not return in time."""
 
 
 class Contained:
-    """Calls with a time limit. A thread cannot be ended: as long as a call hangs, no further ones are made."""
+    """Calls with a time limit. A thread cannot be killed, so while a call hangs, no further ones are made."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -27,7 +27,7 @@ class Contained:
         return any(worker.busy for worker in self._hanging)
 
     def call(self, work: Callable[[], R]) -> R:
-        """What it returns or raises, or Hangs."""
+        """Return the result of the call or raise its exception; raise Hangs at the timeout."""
         if self.hangs:
             raise Hangs("still hangs in an earlier call")
         self._hanging.clear()
@@ -51,7 +51,7 @@ class _Raised:
 
 
 class _Answer(Generic[R]):
-    """Where a call puts what came out of it, whether or not somebody still waits for that."""
+    """The result of a call, whether or not somebody still waits for it."""
 
     def __init__(self) -> None:
         self._box: SimpleQueue[R | _Raised] = SimpleQueue()

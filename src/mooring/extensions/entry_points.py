@@ -1,4 +1,4 @@
-"""What installed packages offer to Mooring."""
+"""Discovery of entry points of installed packages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Hooks: code of installed packages that is asked and told about what Mooring does.
+"""Hooks: code of installed packages that Mooring consults and notifies.
 
 An entry point of the group `mooring.hooks` names an object (a module will do) with some of
 
     pre_enqueue(facts)   returns None, or a sentence that says why the workload is refused
-    post_enqueue(ids)    is told what was written
-    scale_up(facts)      is told which nodes a pool asks for
+    post_enqueue(ids)    receives the written ids
+    scale_up(facts)      receives the nodes that a pool asks for
 
 None of them can hurt the server: each call has its time, and one that raises or takes longer is named.
 """
@@ -18,8 +18,8 @@ from typing import Any
 
 import structlog
 
-from mooring.containment import Contained, Hangs
-from mooring.installed import entry_points
+from mooring.extensions.bounded_calls import Contained, Hangs
+from mooring.extensions.entry_points import entry_points
 from mooring.model.errors import Unavailable
 from mooring.model.names import shown
 
@@ -28,12 +28,12 @@ CALL_SECONDS = 5.0
 
 
 def discovered() -> dict[str, object]:
-    """Those of all installed packages, by the names that people read."""
+    """Return the hooks of all installed packages by display name."""
     return {entry.name: entry.load() for entry in entry_points(group="mooring.hooks")}
 
 
 def with_method(hooks: Mapping[str, object], method: str, *, seconds: float = CALL_SECONDS) -> list[Hook]:
-    """The method of each of the hooks that has it."""
+    """Return the method of each hook that has it."""
     return [Hook(name, getattr(hook, method), seconds) for name, hook in hooks.items() if hasattr(hook, method)]
 
 
@@ -44,7 +44,7 @@ class Hook:
         self._contained = Contained(seconds)
 
     async def call(self, argument: object) -> object:
-        """What it returns; Unavailable, which names it, if it raises or hangs."""
+        """Return its result; raise Unavailable, which names the hook, if it raises or hangs."""
         try:
             return await asyncio.to_thread(self._contained.call, partial(self._function, argument))
         except Hangs as hangs:

@@ -1,1 +1,1 @@
-"""The store's state as the core's values, kept current by the event feed. Imports scheduling, store and model."""
+"""The store's state as values of the scheduler, updated from the event feed. Imports scheduling, store and model."""

@@ -1,4 +1,4 @@
-"""What admission knows of tenants: limits, use, names and policies of those whose work waits, following the feed."""
+"""Tenants for admission: limits, usage, names and policies of the tenants with pending work, updated from the feed."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ from datetime import datetime
 from uuid import UUID
 
 from mooring.model.events import Event
-from mooring.model.policies import NO_POLICY, Policy
-from mooring.model.pools import Moment, PoolPolicy
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.slots import Amounts
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment, PoolPolicy
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.policies import NO_POLICY, Policy
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission, AdmissionContext, Pending, Validator
-from mooring.scheduling.admission.context import NOTHING_PENDING, is_pending
-from mooring.scheduling.admission.pending_session_count_limit import PendingSessionCountLimit
-from mooring.scheduling.admission.pending_session_resource_limit import PendingSessionResourceLimit
-from mooring.scheduling.usage import Usage, tenants_of
-from mooring.store import events, policies, quotas
-from mooring.store.charges import ALL_POOLS
-from mooring.store.engine import Connection
+from mooring.scheduling.admission.context import NOTHING_PENDING, pending_in_order
+from mooring.scheduling.plugins.validators.pending_session_count_limit import PendingSessionCountLimit
+from mooring.scheduling.plugins.validators.pending_session_resource_limit import PendingSessionResourceLimit
+from mooring.scheduling.tenant_usage import Usage, tenants_of
+from mooring.store.commit.tenant_usage import ALL_POOLS
+from mooring.store.control import events
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import policies, quotas
+from mooring.store.tenancy import tenants as tenants_store
 
 _PENDING_VALIDATORS = frozenset({PendingSessionCountLimit.name, PendingSessionResourceLimit.name})
 
 
 class Tenancy:
-    """Tenants are read when the first of their work comes to wait, and again whenever the feed tells of them."""
+    """Tenants are read when their first workload becomes pending, and again when an event names them."""
 
     def __init__(self) -> None:
         self.usage = Usage()
         self._policies: dict[str, Policy] = {}
-        self._told_by: dict[UUID, set[Tenant]] = defaultdict(set)
-        """By the id in events who is meant; a user's keypairs are told of with it."""
+        self._inactive: dict[Tenant, str] = {}
+        self._tenants_of_event: dict[UUID, set[Tenant]] = defaultdict(set)
+        """The tenants that an event concerns, by the id in the event; a user's event concerns its keypairs too."""
         self._owners: set[tuple[str, UUID, UUID, UUID]] = set()
         self._known: set[Tenant] = set()
         self._eased: set[Tenant] = set()
         self._pending: dict[str, Pending] = {}
         self.limits_until: datetime | None = None
-        """When an override ends, by its time alone: until then limits are as they were read."""
+        """The next end of a limit override. No event announces it; until then the limits are current."""
 
     def eased(self) -> set[Tenant]:
-        """Who uses less than before, or has other limits, since this was asked last."""
+        """Return the tenants with less usage or changed limits since the last call."""
         eased, self._eased = self._eased, set()
         return eased
 
     def note_pending(self, waiting: Collection[Workload], pools: Mapping[str, PoolPolicy]) -> None:
-        """Of whom less waits than before, where passes ask for that: it leaves the queue without a word of tenants."""
-        before, self._pending = self._pending, _pending_for(waiting, pools)
+        """Note the keypairs with less pending work than before, if a pool limits it: no event reports that."""
+        before, (self._pending, _) = self._pending, self._pending_for(waiting, pools)
         for key, pending in before.items():
             if self._pending.get(key, NOTHING_PENDING).is_less_than(pending):
                 self._eased.add(Tenant(Scope.KEYPAIR, key))
 
     def charge_bookers(self, charged: Mapping[Tenant, Amounts]) -> None:
-        """What tenants are charged with for timeslots in force, besides what their work uses."""
-        self._eased |= self.usage.tell_booked(charged)
+        """Set the amounts charged to tenants for active timeslots, in addition to the usage of their work."""
+        self._eased |= self.usage.set_booked(charged)
 
     async def load(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
-        """Read everybody whose work waits, for the first time."""
+        """Read all tenants with pending work for the first time."""
         self.limits_until = await quotas.next_end(connection, now)
-        await self.meet(connection, waiting, now)
+        await self.read_new_tenants(connection, waiting, now)
 
-    async def meet(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
-        """Read who is not known yet of those whose work waits."""
+    async def read_new_tenants(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
+        """Read the tenants of pending workloads that are not known yet."""
         new: set[Tenant] = set()
         for workload in waiting:
             owner = (workload.access_key, workload.user_id, workload.project_id, workload.domain_id)
@@ -70,34 +73,34 @@ class Tenancy:
                 self._owners.add(owner)
                 keypair, user, project, domain = tenants_of(workload)
                 new.update({keypair, user, project, domain} - self._known)
-                self._told_by[workload.user_id] |= {keypair, user}
-                self._told_by[workload.project_id].add(project)
-                self._told_by[workload.domain_id].add(domain)
+                self._tenants_of_event[workload.user_id] |= {keypair, user}
+                self._tenants_of_event[workload.project_id].add(project)
+                self._tenants_of_event[workload.domain_id].add(domain)
         if new:
             self._known |= new
             await self._read(connection, new, now)
 
     async def follow(self, connection: Connection, news: Iterable[Event], now: datetime) -> None:
-        """Take in what was committed about tenants: their use, or who may what."""
-        told = [event for event in news if event.noun == "tenant"]
+        """Apply committed changes of tenants: their usage, limits, policies or status."""
+        changed = [event for event in news if event.noun == "tenant"]
         over = self.limits_until is not None and self.limits_until <= now
-        if over or any(event.kind != events.USAGE for event in told):
+        if over or any(event.kind != events.USAGE for event in changed):
             self.limits_until = await quotas.next_end(connection, now)
             await self._read(connection, self._known, now)
         else:
-            moved = {tenant for event in told for tenant in self._told_by.get(event.object_id, ())}
-            self._eased |= await tell_used(self.usage, connection, moved)
+            moved = {tenant for event in changed for tenant in self._tenants_of_event.get(event.object_id, ())}
+            self._eased |= await read_usage(self.usage, connection, moved)
 
     async def read_again(self, connection: Connection, workloads: Iterable[Workload]) -> None:
-        """What was charged for these did not come true."""
+        """Read the usage of these workloads' tenants again, because assumed placements were not committed."""
         tenants = {tenant for workload in workloads for tenant in tenants_of(workload)}
-        self._eased |= await tell_used(self.usage, connection, tenants)
+        self._eased |= await read_usage(self.usage, connection, tenants)
 
     async def agrees(self, connection: Connection) -> bool:
-        """Whether what the known tenants use is what the store says."""
+        """Return whether the usage of the known tenants equals that in the store."""
         fresh = Usage()
-        fresh.tell_booked(self.usage.booked)
-        await tell_used(fresh, connection, self._known)
+        fresh.set_booked(self.usage.booked)
+        await read_usage(fresh, connection, self._known)
         return all(fresh.used_by(tenant) == self.usage.used_by(tenant) for tenant in self._known)
 
     def admission(
@@ -107,58 +110,60 @@ class Tenancy:
         validators: Sequence[Validator],
         now: datetime,
     ) -> Admission:
-        """For a pass over some or all of what waits; `pools` are their policies by name."""
-        pending = _pending_for(waiting, pools)
-        context = AdmissionContext(now, self.usage, Moment.SCHEDULING, self._policies, pending)
+        """Return the admission for a pass over some or all pending workloads. `pools`: policies by pool name."""
+        pending, ahead = self._pending_for(waiting, pools)
+        context = AdmissionContext(
+            now, self.usage, Moment.SCHEDULING, self._policies, pending, ahead, dict(self._inactive)
+        )
         return Admission(context, validators, pools)
 
+    def _pending_for(
+        self, waiting: Collection[Workload], pools: Mapping[str, PoolPolicy]
+    ) -> tuple[dict[str, Pending], dict[UUID, Pending]]:
+        """Return the pending work of keypairs that limit it; nothing if no pool checks that limit in passes."""
+        if not any(_asks_for_pending(policy) for policy in pools.values()):
+            return {}, {}
+        return pending_in_order(waiting, lambda key: self._policies.get(key, NO_POLICY).limits_pending)
+
     async def _read(self, connection: Connection, tenants: Collection[Tenant], now: datetime) -> None:
-        self._eased |= await tell_tenants(self.usage, connection, tenants, now)
+        self._eased |= await read_tenants(self.usage, connection, tenants, now)
         keys = {tenant.id for tenant in tenants if tenant.scope is Scope.KEYPAIR}
         found = await policies.policies_of(connection, keys)
-        rules = {key: found[key].innermost if key in found else NO_POLICY for key in keys}
+        rules = {key: found[key].effective if key in found else NO_POLICY for key in keys}
         self._eased |= {Tenant(Scope.KEYPAIR, key) for key in keys if rules[key] != self._policies.get(key, NO_POLICY)}
         self._policies |= rules
+        inactive = await tenants_store.inactive(connection, tenants)
+        self._eased |= {tenant for tenant in tenants if tenant in self._inactive and tenant not in inactive}
+        self._inactive = {tenant: name for tenant, name in self._inactive.items() if tenant not in tenants} | inactive
 
 
-async def tell_tenants(usage: Usage, connection: Connection, tenants: Collection[Tenant], now: datetime) -> set[Tenant]:
-    """Tell all that counts of these tenants; who uses less than before or has other limits comes back."""
+async def read_tenants(usage: Usage, connection: Connection, tenants: Collection[Tenant], now: datetime) -> set[Tenant]:
+    """Update limits and usage of these tenants. Return those with less usage or changed limits."""
     found = await quotas.limits_of(connection, tenants, now)
     eased = {
         tenant
         for tenant in tenants
-        if usage.tell(
+        if usage.update(
             tenant,
             limits=found[tenant].amounts if tenant in found else {},
             name=found[tenant].name if tenant in found else None,
         )
     }
-    return eased | await tell_used(usage, connection, tenants)
+    return eased | await read_usage(usage, connection, tenants)
 
 
-async def tell_used(usage: Usage, connection: Connection, tenants: Collection[Tenant]) -> set[Tenant]:
-    """Tell what these tenants use; who uses less of something than before comes back."""
+async def read_usage(usage: Usage, connection: Connection, tenants: Collection[Tenant]) -> set[Tenant]:
+    """Update the usage of these tenants. Return those that use less of some slot than before."""
     by_pool: dict[Tenant, dict[str, dict[str, int]]] = {tenant: {} for tenant in tenants}
     for (tenant, pool), slots in (await quotas.usage(connection, tenants)).items():
         by_pool[tenant][pool] = {slot: amount.reserved + amount.used for slot, amount in slots.items()}
     eased: set[Tenant] = set()
     for tenant, used in by_pool.items():
-        if usage.tell(tenant, used=used.pop(ALL_POOLS, {})):
+        if usage.update(tenant, used=used.pop(ALL_POOLS, {})):
             eased.add(tenant)
         if tenant.scope in (Scope.USER, Scope.PROJECT):
-            usage.tell_in_pools(UUID(tenant.id), used)
+            usage.set_used_in_pools(UUID(tenant.id), used)
     return eased
-
-
-def _pending_for(waiting: Iterable[Workload], pools: Mapping[str, PoolPolicy]) -> dict[str, Pending]:
-    """What waits by access key; nothing where no pool asks for it in passes."""
-    found: dict[str, Pending] = {}
-    if not any(_asks_for_pending(policy) for policy in pools.values()):
-        return found
-    for workload in waiting:
-        if is_pending(workload):
-            found[workload.access_key] = found.get(workload.access_key, NOTHING_PENDING).plus(workload)
-    return found
 
 
 def _asks_for_pending(policy: PoolPolicy) -> bool:

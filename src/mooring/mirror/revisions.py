@@ -1,4 +1,4 @@
-"""Up to which placement of each pool a view is complete."""
+"""The placement revision of each pool up to which a view is complete."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import UUID
 
 
 class Revisions:
-    """A pool's placements are numbered without gaps, but may become readable out of order: a view is complete up to
-    the number below which none is missing."""
+    """A pool's placements are numbered without gaps, but may become readable out of order. A view is complete up to
+    the highest number below which none is missing."""
 
     def __init__(self, known: Mapping[UUID, int] | None = None) -> None:
         self._complete: dict[UUID, int] = dict(known or {})
@@ -18,7 +18,7 @@ class Revisions:
         return self._complete.get(pool_id, 0)
 
     def seen(self, pool_id: UUID, revision: int) -> None:
-        """The placements with this number are in the view; any number may come again."""
+        """Note that the view contains the placements of this revision. Repeats are allowed."""
         complete = self.of(pool_id)
         if revision <= complete:
             return

@@ -7,45 +7,45 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from mooring.mirror.mirror import Mirror
+from mooring.model.calendar.timeslots import Timeslot
 from mooring.model.errors import InvalidInput
-from mooring.model.pools import PoolPolicy
-from mooring.model.timeslots import Timeslot
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.plugins import PluginFailed
-from mooring.scheduling.profiles import Registry
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.plugins.profiles import Registry
+from mooring.scheduling.plugins.protocols import PluginFailed
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store.pools import Pool
+from mooring.store.nodes.pools import Pool
 
 
 @runtime_checkable
-class TakesTurns(Protocol):
-    """A selector that goes on where it was, also after a restart; every pool has its own."""
+class KeepsPosition(Protocol):
+    """A selector with a position that persists across restarts; every pool has its own instance."""
 
     position: int
 
 
 class Schedulers:
-    """Pools with the same policy share a scheduler, unless its selector takes turns."""
+    """Pools with the same policy share a scheduler, unless its selector keeps a position."""
 
     def __init__(self, mirror: Mirror, registry: Registry, *, compiled: bool | None = None) -> None:
         self._mirror = mirror
         self._registry = registry
         self._compiled = compiled
         self._by_policy: dict[tuple[PoolPolicy, str | None], Scheduler] = {}
-        self._turns: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
     def of(self, pool: Pool) -> Scheduler:
-        """The pool's scheduler; InvalidInput if its profile or sequencer is not known here."""
+        """Return the pool's scheduler. Raise InvalidInput if its profile or sequencer is not installed here."""
         policy = pool.policy
         for key in ((policy, None), (policy, pool.name)):
             if key in self._by_policy:
                 return self._by_policy[key]
-        profile = self._registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
+        profile = self._registry.profile_of(policy)
         own = None
-        if isinstance(profile.selector, TakesTurns):
+        if isinstance(profile.selector, KeepsPosition):
             own = pool.name
-            profile.selector.position = self._turns.setdefault(pool.name, pool.turn)
+            profile.selector.position = self._positions.setdefault(pool.name, pool.turn)
         scheduler = Scheduler(
             cluster=self._mirror.cluster,
             profile=profile,
@@ -55,19 +55,21 @@ class Schedulers:
             ageing_seconds=policy.ageing_seconds,
             compiled=self._compiled,
             preemption=policy.preemption,
-            residents=self._mirror.residents,
+            running_tasks=self._mirror.running_tasks,
             budgets=self._mirror.budgets,
         )
         self._by_policy[policy, own] = scheduler
         return scheduler
 
     def rows_for(self, slot: Timeslot) -> Rows:
-        """The nodes that may take the work of a timeslot; where that is not known yet, those with any runtime.
+        """Return the nodes that may run the work of a timeslot; without pending work, those feasible for any runtime.
 
-        None where the rules of its pool fail: its work could not be placed either.
+        The result is empty if the pool's profile is invalid or fails: its work could not be placed either.
         """
         runtimes = {name for names in self._mirror.cluster.runtime_sets.values for name in names}
-        work = self._mirror.waiting_inside(slot.id)[:1] or [work_of(slot, runtime) for runtime in sorted(runtimes)]
+        work = self._mirror.pending_in_reservation(slot.id)[:1] or [
+            work_of(slot, runtime) for runtime in sorted(runtimes)
+        ]
         try:
             scheduler = self.of(self._mirror.pools[slot.pool])
             found = [scheduler.rows_for(each) for each in work]
@@ -75,25 +77,25 @@ class Schedulers:
             found = []
         return np.unique(np.concatenate((np.empty(0, dtype=np.intp), *found)))
 
-    def tell_budgets(self) -> None:
-        """How many tasks of each workload may be disturbed, and what projects are guaranteed, as the mirror has it."""
+    def update_budgets(self) -> None:
+        """Pass the mirror's disruption budgets and guarantees to the preemptors."""
         for scheduler in self._by_policy.values():
             if scheduler.preemptor is not None:
-                scheduler.preemptor.tell_budgets(self._mirror.budgets)
+                scheduler.preemptor.set_budgets(self._mirror.budgets)
                 scheduler.preemptor.guarantees = self._mirror.guarantees
 
-    def turns(self) -> dict[str, int]:
-        """Where selectors that take turns go on, of those that moved since this was asked last."""
+    def moved_positions(self) -> dict[str, int]:
+        """Return by pool the selector positions that changed since the last call."""
         moved: dict[str, int] = {}
         for (_, pool), scheduler in self._by_policy.items():
             selector = scheduler.profile.selector
-            if pool is not None and isinstance(selector, TakesTurns) and selector.position != self._turns[pool]:
-                moved[pool] = self._turns[pool] = selector.position
+            if pool is not None and isinstance(selector, KeepsPosition) and selector.position != self._positions[pool]:
+                moved[pool] = self._positions[pool] = selector.position
         return moved
 
 
 def work_of(slot: Timeslot, runtime: str) -> Workload:
-    """One task of a timeslot, as placement sees it."""
+    """Return one task of a timeslot as a workload to place."""
     return Workload(
         name=slot.name,
         pool=slot.pool,

@@ -1,12 +1,12 @@
-"""The validators of this installation: the built-in ones, and those of installed packages within bounds."""
+"""The validators of this installation: built-in ones, and those of installed packages with a time limit."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from mooring.containment import Contained, Hangs
-from mooring.model.pools import Moment
-from mooring.model.workloads import Workload
+from mooring.extensions.bounded_calls import Contained, Hangs
+from mooring.model.policy.pools import Moment
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import (
     BUILT_IN_VALIDATORS,
     AdmissionContext,
@@ -16,7 +16,7 @@ from mooring.scheduling.admission import (
 )
 
 _SECONDS = 1.0
-"""How long a validator may think about one workload."""
+"""Time limit of a validator for one workload."""
 
 
 def installed_validators() -> tuple[Validator, ...]:
@@ -24,7 +24,7 @@ def installed_validators() -> tuple[Validator, ...]:
 
 
 class ContainedValidator:
-    """A validator that keeps nobody waiting: while it hangs, those whom it is asked about are told so."""
+    """A validator with a time limit: while it hangs, every check raises ValidatorFailed at once."""
 
     def __init__(self, validator: Validator, seconds: float = _SECONDS) -> None:
         self.name = validator.name

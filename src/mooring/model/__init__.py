@@ -1,4 +1,4 @@
-"""The nouns of Mooring: quantities, slots, nodes, workloads, tenants, statuses and their legal edges, events.
+"""Domain types: quantities, slots, nodes, workloads, tenants, statuses and their legal transitions, events.
 
 Frozen data and free functions; no I/O and no clock. Imports nothing of the other rooms.
 """

@@ -1,4 +1,4 @@
-"""Decisions: what a scheduling pass says about one workload. Values only; binding makes them so."""
+"""Decisions of a scheduling pass about one workload. Values only; binding commits them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from mooring.model.admission import Checked
-from mooring.model.devices import DeviceShare
-from mooring.model.preemption import Victim
+from mooring.model.policy.preemption import Victim
 from mooring.model.reasons import Reason
-from mooring.model.workloads import Workload
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.tenancy.admission import Checked
+from mooring.model.workloads.workload import Workload
 
 
 class Outcome(StrEnum):
     PLACED = "placed"
     RESERVED = "reserved"
-    """Its place is kept while victims leave it."""
+    """Its placement is reserved while victims leave."""
     WAITING = "waiting"
     IMPOSSIBLE = "impossible"
     ERROR = "error"
 
 
 SCORE_ONE = 1_000_000
-"""The fixed-point scale of scores: this much is a perfect 100."""
+"""The fixed-point scale of scores: this is a perfect 100."""
 
 
 _SAME_START = timedelta(seconds=10)
-"""Planned starts that differ by less are not worth storing again."""
+"""Planned starts that differ by less are not stored again."""
 
 
 class Placement(NamedTuple):
-    """One task on one node, with the score that it was chosen with and the node generation that was looked at."""
+    """One task on one node, with its score and the node generation that the decision was based on."""
 
     task_id: UUID
     node_id: UUID
@@ -40,13 +40,13 @@ class Placement(NamedTuple):
     node_generation: int
     score: int
     ports: tuple[int, ...] = ()
-    """The ports of the node's range that it was given."""
+    """The node ports that are assigned to it."""
     devices: tuple[DeviceShare, ...] = ()
-    """The devices of the node that it was given, or shares of them."""
+    """The devices of the node, or device shares, that are assigned to it."""
 
 
 class Decision(NamedTuple):
-    """`placements` may cover a part of the waiting tasks (unless it is a gang); `reason` says why the rest waits."""
+    """The decision. `placements` may cover a part of the tasks (except of a gang); `reason` explains the rest."""
 
     workload: Workload
     outcome: Outcome
@@ -54,15 +54,15 @@ class Decision(NamedTuple):
     reason: Reason | None = None
     feasible_nodes: int = 0
     victims: tuple[Victim, ...] = ()
-    """The tasks that have to leave before it can start; outcome `reserved`."""
+    """The tasks to preempt before it can start; outcome `reserved`."""
     checked: Checked | None = None
-    """How admission looked at it, to be stored with it."""
+    """The admission check, to be stored with the workload."""
     planned_start: datetime | None = None
-    """When what found no node will start at the latest, where its pool plans that."""
+    """The planned start of an unschedulable workload, if its pool plans starts."""
 
     @property
     def is_replanned(self) -> bool:
-        """Whether its planned start is another than the one stored with it, by more than a few seconds."""
+        """True if its planned start differs from the stored one by more than a few seconds."""
         before, planned = self.workload.planned_start, self.planned_start
         if before is None or planned is None:
             return before is not planned

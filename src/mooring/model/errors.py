@@ -1,4 +1,4 @@
-"""Errors that speak to the person who can act. Every one has a stable code; the API maps codes to HTTP in one place."""
+"""Errors with a message for the person who can act, and a stable code, which the API maps to HTTP in one place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MooringError(Exception):
 
 
 class InvalidInput(MooringError):
-    """What was asked cannot be meant; asking again unchanged will fail again."""
+    """The request is invalid; repeating it unchanged fails again."""
 
     code = "invalid-input"
 
@@ -33,7 +33,7 @@ class NotFound(MooringError):
 
 
 class Conflict(MooringError):
-    """What was asked contradicts the present state."""
+    """The request conflicts with the present state."""
 
     code = "conflict"
 
@@ -51,24 +51,24 @@ class TooManyAttempts(MooringError):
 
 
 class EventsPurged(MooringError):
-    """A reader of the feed was away for longer than events are kept."""
+    """A reader of the feed was away for longer than events are retained."""
 
     code = "events-purged"
 
 
 class Unavailable(MooringError):
-    """A part that is needed does not answer at the moment; asking again later may work."""
+    """A required component does not answer at the moment; a later attempt may succeed."""
 
     code = "unavailable"
 
 
 class LeadershipLost(MooringError):
-    """Another scheduler holds a newer term; nothing of the transaction was written."""
+    """Another scheduler has a newer term; nothing of the transaction was written."""
 
     code = "leadership-lost"
 
 
 class Outdated(MooringError):
-    """Who asks is of a version that this one does not work with any more."""
+    """The caller's version is no longer supported."""
 
     code = "client-too-old"

@@ -1,4 +1,4 @@
-"""Events: what changed, so that a reader knows which rows to read again."""
+"""Events: notices of changes, which tell a reader which rows to read again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """A place in the feed: everything up to it was read, nothing after it.
+    """A position in the feed: everything up to it was read, nothing after it.
 
     The feed is ordered by the transaction that wrote an event, then by its revision. Revisions alone would not do:
     a transaction may commit after another one that took higher revisions, and a reader that went on behind those
@@ -47,6 +47,6 @@ def parse_cursor(text: str) -> Cursor:
         if max(cursor) <= _LARGEST:
             return cursor
     raise InvalidInput(
-        f"{text[:60]!r} is no place in the event feed; use the cursor of an event, or the `next` of a page",
+        f"{text[:60]!r} is not a position in the event feed; use the cursor of an event, or the `next` of a page",
         code="invalid-cursor",
     )

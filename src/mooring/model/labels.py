@@ -1,4 +1,4 @@
-"""Labels and what selects by them, with Kubernetes' meaning."""
+"""Labels and selectors, with Kubernetes' meaning."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Requirement:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, if anything is."""
+        """The problem, if it is invalid."""
         count = len(self.values)
         match self.operator:
             case Operator.IN | Operator.NOT_IN if not count:
@@ -80,12 +80,32 @@ class Selector:
 
 
 def equal_to(labels: Labels) -> Selector:
-    """The selector that demands these labels."""
+    """Return the selector that requires these labels."""
     return Selector(tuple(Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels.items())))
 
 
+def parse_selector(text: str) -> Selector:
+    """Return the selector of `app=web,tier!=db,gpu,!old`, as kubectl writes it."""
+    requirements = []
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        key, unequal, value = part.partition("!=")
+        if unequal:
+            found = Requirement(key.strip(), Operator.NOT_IN, (value.strip(),))
+        elif "=" in part:
+            key, _, value = part.replace("==", "=", 1).partition("=")
+            found = Requirement(key.strip(), Operator.IN, (value.strip(),))
+        elif part.startswith("!"):
+            found = Requirement(part.removeprefix("!").strip(), Operator.DOES_NOT_EXIST)
+        else:
+            found = Requirement(part, Operator.EXISTS)
+        requirements.append(found)
+    selector = Selector(tuple(requirements))
+    check_selector(selector, what=f"label selector {text[:80]!r}")
+    return selector
+
+
 def check_selector(selector: Selector | None, *, what: str = "selector") -> None:
-    """InvalidInput that says which requirement cannot be meant."""
+    """Raise InvalidInput that names the invalid requirement."""
     for requirement in () if selector is None else selector.requirements:
         if requirement.problem is not None:
             raise InvalidInput(f"{what}: {requirement.problem}", code="invalid-selector")

@@ -1,4 +1,4 @@
-"""Statuses of tasks, workloads and nodes, the one table of legal edges, and how a workload's status is derived.
+"""Statuses of tasks, workloads and nodes, the table of legal transitions, and the derivation of a workload's status.
 
 Pure: a table and a few functions. Every change of a status anywhere goes through `is_legal`.
 """
@@ -45,9 +45,9 @@ class NodeStatus(_Status):
     READY = "READY"
     DRAINING = "DRAINING"
     SUSPECT = "SUSPECT"
-    """Silent for a while: nothing new comes to it, and what runs there is left alone."""
+    """Silent for a while: it gets no new tasks, and its running tasks are left alone."""
     LOST = "LOST"
-    """Silent for so long that its tasks are replaced elsewhere."""
+    """Silent beyond the limit; its tasks are replaced elsewhere."""
 
 
 T = TaskStatus
@@ -76,7 +76,7 @@ WORKLOAD_EDGES: dict[WorkloadStatus, frozenset[WorkloadStatus]] = {
 }
 
 # Workloads of which nothing is placed any more.
-ON_THE_WAY_OUT = _WORKLOAD_ENDS | {W.TERMINATING}
+TERMINATING_OR_ENDED = _WORKLOAD_ENDS | {W.TERMINATING}
 
 # What the tasks of a node's agent may report; the other edges belong to the control plane.
 AGENT_REPORTS = frozenset({T.PREPARING, T.RUNNING, T.SUCCEEDED, T.FAILED, T.CANCELLED})
@@ -86,7 +86,7 @@ SILENT = frozenset({NodeStatus.SUSPECT, NodeStatus.LOST})
 
 # Tasks that occupy a node: their ledger rows count there.
 OCCUPYING = frozenset({T.RESERVED, T.SCHEDULED, T.PREPARING, T.RUNNING, T.TERMINATING})
-# Tasks that have a place, and were not seen running there.
+# Tasks that are placed on a node, and were not seen running there.
 UNSTARTED = frozenset({T.RESERVED, T.SCHEDULED, T.PREPARING})
 # Tasks whose rows count as `used` rather than `reserved`.
 USING = frozenset({T.RUNNING, T.TERMINATING})
@@ -106,10 +106,10 @@ def is_workload_end(status: WorkloadStatus) -> bool:
     return status in _WORKLOAD_ENDS
 
 
-def as_derived(status: TaskStatus, *, requeue: bool, stopping: bool) -> TaskStatus:
-    """How a task counts for its workload: one that leaves, and that a successor will replace, waits again.
+def counted_status(status: TaskStatus, *, requeue: bool, stopping: bool) -> TaskStatus:
+    """Return the status that a task counts with: a terminating task that will be replaced counts as pending.
 
-    One that did its work before it had to leave is not replaced.
+    A task that completed before its eviction is not replaced.
     """
     leaves = status is T.TERMINATING or (status in _ENDS and status is not T.SUCCEEDED)
     return T.PENDING if requeue and not stopping and leaves else status
@@ -124,7 +124,7 @@ def derive(
     stopping: bool,
     array: bool = False,
 ) -> WorkloadStatus:
-    """A workload's status from its current tasks: the one table of promotions, first match wins.
+    """Return a workload's status from those of its current tasks; the first match wins.
 
     `desired`: how many tasks it wants. `service`: ended tasks are replaced, so they count as pending.
     `stopping`: its end was asked for, so nothing is replaced any more. `array`: no task depends on another, so one
@@ -135,6 +135,9 @@ def derive(
     alive = any(count[status] for status in (*ACTIVE, T.TERMINATING))
     if stopping:
         return W.TERMINATING if alive else W.CANCELLED
+    if replaced and desired == 0:
+        # All that is wanted of it runs, whichever tasks are still ending.
+        return W.RUNNING
     if not (array and alive):
         if count[T.FAILED] or count[T.LOST]:
             return W.TERMINATING if alive else W.FAILED

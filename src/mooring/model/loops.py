@@ -1,4 +1,4 @@
-"""What the loops of the leader say of themselves."""
+"""Statistics of the leader's control loops."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal
 
 @dataclass(slots=True)
 class LoopState:
-    """The last turn of a loop, and all of them since its leader took office. The loop itself keeps it current."""
+    """The last iteration of a loop, and totals since its leader was elected. The loop itself updates it."""
 
     name: str
     last_run_at: datetime | None = None
-    """When the last turn began."""
+    """The start of the last iteration."""
     duration_seconds: float | None = None
     outcome: Literal["ok", "failed"] | None = None
     error: str | None = None
     next_run_at: datetime | None = None
-    """Unless a signal wakes it before; in the past while it is at work."""
+    """The next iteration by timer, unless a signal comes first; in the past while it runs."""
     runs: int = 0
     failures: int = 0
     found_by_timer: int = 0
-    """Turns that found work which a signal should have announced."""
+    """Iterations that found work without the signal that should have announced it."""

@@ -22,7 +22,7 @@ def check_name(name: str, *, what: str = "name") -> str:
 
 
 def shown(text: str) -> str:
-    """A tenant's text with control characters escaped, so that it can be printed on a terminal or in a log line."""
+    """Return a tenant's text with control characters escaped, safe for a terminal or a log line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

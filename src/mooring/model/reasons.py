@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Cure = Literal["release", "change", "never"]
-"""What would cure a rejection: capacity set free, a change of nodes or settings, or nothing."""
+"""The remedy of a rejection: released capacity, a change of nodes or settings, or none."""
 
 WORKLOAD_ENDS = "workload-ends"
 """The code for tasks that end because another task of their workload did: it explains them, not the workload."""

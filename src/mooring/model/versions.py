@@ -20,12 +20,12 @@ _COMPARE = {
 
 
 def allows(pattern: str, version: str) -> bool:
-    """Whether a version is one that the pattern means; every part between commas must hold."""
+    """Return whether a version matches a pattern; every comma-separated part must match."""
     return all(_holds(part.strip(), version) for part in pattern.split(","))
 
 
 def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
-    """What versions are ordered by: numbers as numbers, words (such as `rc`) before the release that has none."""
+    """Return the sort key of a version: numbers numerically, words (such as `rc`) before the release without one."""
     parts = [(1, int(part), "") if part.isdigit() else (-1, 0, part.lower()) for part in _PART.findall(version)]
     release = list(takewhile(lambda part: part[0] == 1, parts))
     rest = parts[len(release) :]

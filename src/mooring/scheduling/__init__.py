@@ -1,10 +1,10 @@
-"""The pure core: a cluster and waiting workloads in, decisions out.
+"""The pure scheduling core: a cluster and pending workloads in, decisions out.
 
-No I/O and no clock of its own; the time is handed in. Imports `model` and NumPy, nothing else of Mooring.
+It does no I/O and has no clock; the time is passed in. It imports `model` and NumPy, and nothing else of Mooring.
 """
 
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.profiles import Profile, Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
 
 __all__ = ["Cluster", "Pass", "Profile", "Registry", "Scheduler"]

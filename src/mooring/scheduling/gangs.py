@@ -1,4 +1,4 @@
-"""Tasks that belong together: how many must find a node at once, whether there can be room, and how near they get."""
+"""Gangs: the capacity for tasks that are placed together, and the topology domains that keep them close."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Amount, Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.evaluation import Evaluation
-from mooring.scheduling.filters.resources import ResourcesFilter
-from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
-from mooring.scheduling.shapes import Shape, of_all, shape_of
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.cluster.arrays import Amount, Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape, of_all, shape_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.evaluation import Evaluation
+from mooring.scheduling.plugins.filters.resources import ResourcesFilter
+from mooring.scheduling.plugins.filters.tasks_per_node import TasksPerNodeFilter
 
 _ENDLESS = 1 << 31
-"""More tasks than any workload has, and few enough to be summed over all nodes."""
+"""More tasks than any workload has, yet small enough to be summed over all nodes."""
 DOMAINS_TRIED = 8
-"""Of each level of a packed workload: that a domain may be too small is seen beforehand, other obstacles are not."""
+"""Maximum domains tried per level of a packed workload. Domains that are too small are excluded beforehand; other
+obstacles are found only by trying."""
 
 
 def shape_on_node(workload: Workload, cluster: Cluster, count: int) -> Shape:
-    """What a node is asked to take: one task, or all `count` of a workload that stays on one node."""
+    """Return the shape that a node has to fit: one task, or all `count` tasks of a single-node workload."""
     shape = shape_of(workload, cluster)
     return of_all(shape, count) if workload.single_node else shape
 
 
-def room(evaluation: Evaluation, own: Amount, max_per_node: int | None) -> Amount:
-    """How many tasks of the shape every row could take by its slots; what else is asked only lowers it.
+def tasks_that_fit(evaluation: Evaluation, own: Amount, max_per_node: int | None) -> Amount:
+    """Return how many tasks of the shape each row could take by its slots; other filters can only lower this.
 
-    The evaluation is refreshed. `own` tells how many tasks of the workload a row has.
+    The evaluation must be refreshed. `own` is the number of the workload's tasks on each row.
     """
     cluster, shape = evaluation.cluster, evaluation.shape
     result = np.zeros(cluster.capacity, dtype=np.int64)
@@ -52,20 +53,20 @@ def room(evaluation: Evaluation, own: Amount, max_per_node: int | None) -> Amoun
 
 
 def domains_by_fit(cluster: Cluster, keys: Sequence[str], per_row: Amount, own: Amount, count: int) -> Iterator[Mask]:
-    """The domains with room for `count` tasks, narrowest level first, on each the tightest first.
+    """Yield the domains with capacity for `count` tasks, narrowest level first, and on each level the tightest first.
 
-    Where domains have the same room, the one with the lowest name of a node comes first. Tasks that have a node bind
-    the others to its domain.
+    Ties go to the domain with the node of highest precedence. Tasks that already have a node bind the others to its
+    domain.
     """
     placed = np.flatnonzero(own)
     for codes in reversed(list(_levels(cluster, keys))):
-        inside: Rows = np.flatnonzero(codes >= 0)
-        if not len(inside):
+        in_domain: Rows = np.flatnonzero(codes >= 0)
+        if not len(in_domain):
             continue
         totals = np.zeros(int(codes.max()) + 1, dtype=np.int64)
-        np.add.at(totals, codes[inside], per_row[inside])
+        np.add.at(totals, codes[in_domain], per_row[in_domain])
         first = np.full(len(totals), -1, dtype=np.int64)
-        np.maximum.at(first, codes[inside], cluster.precedence[inside])
+        np.maximum.at(first, codes[in_domain], cluster.precedence[in_domain])
         holding = np.flatnonzero(totals >= count)
         if len(placed):
             holding = holding[np.isin(holding, codes[placed])] if len(set(codes[placed].tolist())) == 1 else holding[:0]
@@ -74,17 +75,17 @@ def domains_by_fit(cluster: Cluster, keys: Sequence[str], per_row: Amount, own: 
 
 
 def common_domain(cluster: Cluster, keys: Sequence[str], rows: Sequence[int]) -> Mask | None:
-    """The narrowest domain that all these rows are in."""
+    """Return the narrowest domain that contains all these rows; None if there is none."""
     for codes in reversed(list(_levels(cluster, keys))):
         found = set(codes[list(rows)].tolist())
         if len(found) == 1 and -1 not in found:
-            inside: Mask = codes == found.pop()
-            return inside
+            domain: Mask = codes == found.pop()
+            return domain
     return None
 
 
 def _levels(cluster: Cluster, keys: Sequence[str]) -> Iterator[NDArray[np.int64]]:
-    """Per level the domain of every row, -1 for none: a rack is one only within its zone."""
+    """Yield per level the domain of every row, -1 for none. Levels are nested: a rack is identified within its zone."""
     codes = np.where(cluster.pool >= 0, 0, -1)
     for key in keys:
         labels, size = cluster.domains(key)

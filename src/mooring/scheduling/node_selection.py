@@ -1,4 +1,4 @@
-"""Which nodes for the tasks of one workload: the best first, each placement counted before the next is chosen."""
+"""Node selection for the tasks of one workload: best node first, each placement counted before the next is selected."""
 
 from __future__ import annotations
 
@@ -7,55 +7,65 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mooring.model.devices import DeviceShare
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Amount, Mask, Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.evaluation import DESIGNATED, INFEASIBLE, Evaluation
-from mooring.scheduling.gangs import domains_by_fit, room
-from mooring.scheduling.plugins import Candidates, ask_selector
-from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.trial import Trial
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.calendar.plan_conflicts import closed_to, may_conflict
+from mooring.scheduling.cluster.arrays import (
+    Amount,
+    Mask,
+    Rows,
+    Scores,
+)
+from mooring.scheduling.cluster.shapes import shape_of
+from mooring.scheduling.cluster.trial import Trial
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.gangs import domains_by_fit, tasks_that_fit
+from mooring.scheduling.plugins.evaluation import DESIGNATED, INFEASIBLE, Evaluation
+from mooring.scheduling.plugins.protocols import Candidates, ask_selector
 
 _NODES_TRIED = 64
-"""For a workload that stays on one node although its tasks may keep each other away."""
+"""Maximum nodes tried for a single-node workload whose tasks may exclude each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen rows, one per task, with their scores; `feasible_nodes` could have taken the first task."""
+    """The selected rows, one per task, with their scores; `feasible_nodes` is counted for the first task."""
 
     rows: list[int]
     scores: list[int]
     feasible_nodes: int
     ports: list[tuple[int, ...]]
-    """The ports of the node's range that each task was given."""
+    """The ports of the node's range assigned to each task."""
     devices: list[tuple[DeviceShare, ...]]
-    """The devices of the node that each task was given."""
+    """The devices of the node assigned to each task."""
     own: Amount
-    """How many tasks of the workload each row has, those chosen here included."""
+    """The number of the workload's tasks on each row, those selected here included."""
 
 
 def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, *, least: int) -> Selection:
-    """Choose nodes for `count` tasks and assume them; fewer come back where there is no room for all.
+    """Select nodes for `count` tasks and assume the placements; return fewer if there is no capacity for all.
 
-    `least`: so many are wanted or none. Where the slots have no room for these, none is tried; a choice that is known
-    to be short of them is not assumed. The trial is new.
+    `least`: the gang size. If the slots lack capacity for that many, no node is tried; a selection known to be smaller
+    is not assumed. The trial must be new.
     """
     own = own_tasks(workload, evaluation.cluster)
     if workload.single_node:
         return _on_one_node(evaluation, trial, workload, count, own)
+    one_each = workload.max_per_node == 1
     if least > 1 or workload.pack:
-        per_row = room(evaluation, own, workload.max_per_node)
+        per_row = tasks_that_fit(evaluation, own, workload.max_per_node)
         if per_row.sum() < least:
             return Selection([], [], _feasible(evaluation, workload, own), [], [], own)
+        # Nodes without capacity for a second task take one each. Tasks placed before still count for the spread, and
+        # the capacity of a timeslot is shared by all of its nodes.
+        one_each |= not workload.spread and workload.booking is None and int(per_row.max(initial=0)) <= 1
         for domain in domains_by_fit(evaluation.cluster, workload.pack, per_row, own, count):
-            selection = _anywhere(evaluation, trial, workload, count, own.copy(), count, domain)
+            selection = _anywhere(evaluation, trial, workload, count, own.copy(), count, domain, one_each=one_each)
             if len(selection.rows) == count:
                 return selection
             trial.revert()
             evaluation.refresh()
-    return _anywhere(evaluation, trial, workload, count, own, least)
+    return _anywhere(evaluation, trial, workload, count, own, least, one_each=one_each)
 
 
 def _anywhere(
@@ -66,11 +76,13 @@ def _anywhere(
     own: Amount,
     least: int,
     among: Mask | None = None,
+    *,
+    one_each: bool,
 ) -> Selection:
-    """Choose on all rows, or among some."""
-    # Where each node takes one task at most, no placement changes the rank of a node that may still be chosen.
+    """Select among all rows, or those in `among`. `one_each`: a node takes one task at most."""
+    # No placement then changes the rank of a node that may still be selected.
     plain = evaluation.profile.selector is None and not evaluation.shape.constraints.ports_wanted
-    if workload.max_per_node == 1 and evaluation.node_local and plain:
+    if one_each and evaluation.node_local and plain:
         return _at_once(evaluation, trial, workload, count, own, least, among)
     return _one_by_one(evaluation, trial, workload, count, own, among)
 
@@ -123,14 +135,14 @@ def _one_by_one(
 
 
 class _Given(NamedTuple):
-    """What a task gets of its node: ports of the node's range, and devices."""
+    """The resources of a node assigned to one task: ports of the node's range, and devices."""
 
     ports: tuple[int, ...]
     devices: tuple[DeviceShare, ...]
 
 
 def _assume(evaluation: Evaluation, trial: Trial, row: int, own: Amount) -> _Given:
-    """Count a task on a row; what of it is the task's alone."""
+    """Count a task on a row and return the resources assigned to it alone."""
     constraints = evaluation.shape.constraints
     resolved = evaluation.cluster.with_ports(row, constraints)
     devices = evaluation.devices_on(row)
@@ -140,9 +152,9 @@ def _assume(evaluation: Evaluation, trial: Trial, row: int, own: Amount) -> _Giv
 
 
 def _on_one_node(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
-    """The best node that takes all tasks. The evaluation is of all of them together.
+    """Select the best node that takes all tasks. The evaluation covers all of them together.
 
-    What tasks ask of each other is seen only when they are there, so a few nodes are tried.
+    Constraints between the tasks show only once they are assumed, so several nodes are tried.
     """
     keys = open_keys(evaluation, workload, own).copy()
     feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
@@ -164,7 +176,7 @@ def _on_one_node(evaluation: Evaluation, trial: Trial, workload: Workload, count
 
 
 def _all_on(each: Evaluation, trial: Trial, row: int, count: int, own: Amount) -> list[_Given]:
-    """Count tasks on a row, as many of them as do not keep each other away; what each gets there."""
+    """Count tasks on a row until they exclude each other, and return the resources assigned to each."""
     constraints = each.shape.constraints
     apart = bool(constraints.anti_affinity) or any(spread.hard for spread in constraints.spread) or each.wants_devices
     given: list[_Given] = []
@@ -178,7 +190,7 @@ def _all_on(each: Evaluation, trial: Trial, row: int, count: int, own: Amount) -
 
 
 def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amount) -> int | None:
-    """The best row by key, or what the profile's selector chooses among those of the best tier."""
+    """Return the best row by key, or the row that the profile's selector chooses within the best tier."""
     best = int(keys.argmax())
     if keys[best] == INFEASIBLE:
         return None
@@ -195,9 +207,9 @@ def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amoun
 def first_choices(
     evaluation: Evaluation, workload: Workload, own: Amount, number: int, among: Mask | None = None
 ) -> list[int]:
-    """The row that the first task would get, and those it would get were the rows before not there.
+    """Return the row that the first task would get, followed by those it would get without the rows before.
 
-    Those `among` which it was to go come first.
+    Rows in `among` come first.
     """
     rows: list[int] = []
     for mask in (among, None) if among is not None else (None,):
@@ -215,7 +227,7 @@ def first_choices(
 
 
 def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
-    """How many tasks of the workload each row has from earlier passes."""
+    """Return the number of the workload's tasks on each row from earlier passes."""
     own = np.zeros(cluster.capacity, dtype=np.int64)
     for node_id, count in workload.occupied.items():
         row = cluster.row_of(node_id)
@@ -225,9 +237,9 @@ def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
 
 
 def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Mask | None = None) -> Scores:
-    """The keys with what the workload's own tasks rule out: its limit per node, and the node that it has to stay on.
+    """Return the keys with rows excluded by the workload's own tasks: its limit per node, and a single node in use.
 
-    Neither may it touch what is promised to others before it ends, or leave the room of its timeslot.
+    Rows are also excluded if it would overlap promises to others before it ends, or leave the capacity of its timeslot.
     """
     keys, timeline = evaluation.keys, evaluation.cluster.timeline
     if timeline.booked:
@@ -235,11 +247,16 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
         booked = booked[keys[booked] != INFEASIBLE]
         if len(booked):
             keys = keys.copy()
-            keys[timeline.conflicts(booked, evaluation.demand, workload.longest_seconds)] = INFEASIBLE
+            notice, promised = timeline.notice(workload), workload.booking is not None
+            seconds = workload.longest_seconds
+            keys[timeline.conflicts(booked, evaluation.demand, seconds, notice, promised=promised)] = INFEASIBLE
+            if may_conflict(evaluation.cluster, evaluation.shape.constraints):
+                closed = closed_to(evaluation.cluster, evaluation.shape.constraints, workload.longest_seconds)
+                keys[closed] = INFEASIBLE
     if workload.booking is not None:
         placed = own - own_tasks(workload, evaluation.cluster)
-        inside = evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
-        keys = np.where(inside, keys, INFEASIBLE)
+        fits_reservation = evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
+        keys = np.where(fits_reservation, keys, INFEASIBLE)
     if workload.max_per_node is not None:
         keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
     if workload.single_node and workload.occupied:
@@ -252,7 +269,7 @@ def _feasible(evaluation: Evaluation, workload: Workload, own: Amount) -> int:
 
 
 def _fewest_own_tasks(keys: Scores, own: Amount, tiers: Scores) -> Scores:
-    """Only the rows with the fewest tasks of the workload; designated nodes come before that, failed ones after it."""
+    """Restrict the keys to rows with the fewest own tasks; designated nodes outrank that, past failures do not."""
     feasible = keys != INFEASIBLE
     if not feasible.any():
         return keys

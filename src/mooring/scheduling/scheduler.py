@@ -1,4 +1,4 @@
-"""The scheduler: one pass over the waiting workloads, decisions out. Usable as a library, without a server:
+"""The scheduler: one pass over the pending workloads, decisions out. Usable as a library, without a server:
 
 >>> from mooring import Node, Scheduler, Workload, amounts
 >>> nodes = [Node(name="big", allocatable=amounts(cpu=8)), Node(name="small", allocatable=amounts(cpu=2))]
@@ -10,82 +10,98 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
-from itertools import takewhile
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
-from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.devices import DeviceShare
-from mooring.model.fair_share import Factors
-from mooring.model.nodes import Node
-from mooring.model.pools import Backfill, HeadOfLine
-from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
-from mooring.model.workloads import Task, Workload
-from mooring.scheduling import compilation
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.policy.preemption import (
+    Budgets,
+    Preemption,
+    RunningTask,
+)
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.tenancy.fair_share import Factors
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission, Rejection
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.backfill import Planner
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.evaluation import Evaluations
-from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
+from mooring.scheduling.calendar.backfill import Planner
+from mooring.scheduling.calendar.estimates import Ahead, estimated_starts
+from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.cluster.shapes import shape_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.compiled import compilation
+from mooring.scheduling.explain.explanation import (
+    Explanation,
+    explain,
+    explain_placed,
+    forget,
+)
+from mooring.scheduling.explain.inspection import Inspection, inspect
+from mooring.scheduling.explain.unschedulable_reasons import (
+    UnplacedTasks,
+    behind_gates,
+)
+from mooring.scheduling.gang_size import gang_size
 from mooring.scheduling.gangs import shape_on_node
-from mooring.scheduling.inside import place_inside
-from mooring.scheduling.inspection import Inspection, inspect
-from mooring.scheduling.ordering.bands import in_bands, ordered
-from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import (
+from mooring.scheduling.placer import Placer
+from mooring.scheduling.plugins.ordering.bands import in_bands, ordered
+from mooring.scheduling.plugins.ordering.fifo import FifoSequencer
+from mooring.scheduling.plugins.profiles import Profile, Registry
+from mooring.scheduling.plugins.protocols import (
     END_OF_TIME,
     NO_FACTORS,
     Binder,
     Filter,
-    FollowsPlacements,
+    Offer,
+    OrderingContext,
     PluginFailed,
     Scorer,
     Selector,
     Sequencer,
-    Situation,
+    follows_placements,
 )
-from mooring.scheduling.preemption import Preemptor
-from mooring.scheduling.profiles import Profile, Registry
-from mooring.scheduling.residents import Residents, told_residents
-from mooring.scheduling.rounds import Round, kept_out
-from mooring.scheduling.selection import Selection, select
-from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
-from mooring.scheduling.timeline import seconds_of
-from mooring.scheduling.together import fails_at_once, least_together
-from mooring.scheduling.trial import Trial
+from mooring.scheduling.preemption.preemption import Preemptor
+from mooring.scheduling.preemption.running_tasks import RunningTasks, register_running_tasks
+from mooring.scheduling.reservation_placement import place_in_reservations
+from mooring.scheduling.scheduling_pass import SchedulingPass, rejected_decision
 
-if TYPE_CHECKING:
-    from mooring.scheduling.compiled_preemption import CompiledPreemptor
-    from mooring.scheduling.engine import Engine
-
-
-_LONGEST_LINE = 500
-"""A start is estimated for those that have no more before them."""
+_ESTIMATE_STEPS = 3_000
+"""Simulation steps of an estimate: about two seconds at most."""
+_PLANNED_IN_ORDER = 500
+"""Workloads whose start is estimated in queue order once these steps are spent."""
+_PLANS_AHEAD, _FEWEST_PLANS_AHEAD = 20_000, 4
+"""Planned starts in simulated passes: the total over all workloads, and the minimum per pass."""
+_NO_ROWS: Rows = np.empty(0, dtype=np.intp)
+MOST_AHEAD = 500
+"""Maximum workloads ahead of one whose start is estimated."""
+_MOST_BEHIND = 500
+"""Workloads behind it that may be backfilled before it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass decided, in the order in which it decided."""
+    """The result of a pass, in the order of its decisions."""
 
     decisions: tuple[Decision, ...]
-    short: tuple[tuple[int, Shortage], ...] = ()
-    """Which decisions found too few nodes, where the reasons are not said yet."""
+    short: tuple[tuple[int, UnplacedTasks], ...] = ()
+    """The positions of decisions with too few nodes whose reason is not determined yet."""
     refused: tuple[Rejection, ...] = ()
-    """Who was not let in, and what would change that; the decisions say so, too."""
+    """The workloads that admission rejected, with the changes they await; each also has a decision."""
 
     @property
     def outcomes(self) -> Mapping[Outcome, int]:
-        """How many workloads came out how."""
+        """The number of workloads by outcome."""
         return Counter(decision.outcome for decision in self.decisions)
 
     @property
@@ -94,10 +110,10 @@ class Pass:
 
 
 class Scheduler:
-    """Decides where waiting workloads run. It serves all pools; a workload only ever sees the nodes of its own.
+    """Decides where pending workloads run. It serves all pools; a workload only ever sees the nodes of its own.
 
-    What it places stays counted in `cluster` until the nodes are told anew, so that the next pass does not place
-    into the same room again while the decisions are being made durable.
+    Placements stay counted in `cluster` until the nodes are passed in anew, so that the next pass does not use the same
+    capacity again while the decisions are being made durable.
     """
 
     def __init__(
@@ -113,7 +129,7 @@ class Scheduler:
         binder: Binder | None = None,
         compiled: bool | None = None,
         preemption: Preemption | None = None,
-        residents: Residents | Iterable[Resident] = (),
+        running_tasks: RunningTasks | Iterable[RunningTask] = (),
         budgets: Budgets | None = None,
         head_of_line: HeadOfLine = HeadOfLine.SKIP,
         backfill: Backfill | None = None,
@@ -121,14 +137,16 @@ class Scheduler:
     ) -> None:
         """Everything has a default: `filters`, `scorers` (with weights) and `selector` replace those of the profile.
 
-        `head_of_line` says whether a workload that lacks room stops those behind it, `backfill` how these may go before
-        it where it does not, and `ageing_seconds` how long it takes to wait oneself one priority higher (0: for ever).
+        `head_of_line`: whether a workload that lacks capacity blocks those behind it. `backfill`: the rules by which
+        these may pass it otherwise. `ageing_seconds`: the time in the queue that raises the priority by one (0: no
+        ageing).
 
-        A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
-        in the background and used from when they are ready; `compiled` True waits for them, False does without.
+        A `binder` makes each placement effective as it is decided; without one the caller does so. The kernels are
+        compiled in the background and used once they are ready; `compiled` True waits for them, False does without.
 
-        With `preemption`, workloads that find no room may have `residents` leave for them, within `budgets`. Residents
-        that are listed are told to the cluster; who hands in `Residents` tells it by `Cluster.tell_tasks`.
+        With `preemption`, workloads that find no capacity may evict `running_tasks`, within `budgets`. Running tasks in
+        a plain iterable are registered with the cluster; a caller that passes `RunningTasks` registers them by
+        `Cluster.set_tasks`.
         """
         self.cluster = Cluster() if cluster is None else cluster
         for node in nodes:
@@ -145,24 +163,33 @@ class Scheduler:
             given.selector if selector is None else selector,
         )
         self.binder = binder
-        self.residents = residents if isinstance(residents, Residents) else told_residents(self.cluster, residents)
+        self.running_tasks = (
+            running_tasks
+            if isinstance(running_tasks, RunningTasks)
+            else register_running_tasks(self.cluster, running_tasks)
+        )
         self.preemptor: Preemptor | None = None
         if preemption is not None:
-            self.preemptor = Preemptor(self.cluster, self.profile, self.residents, preemption, budgets)
-        self._evaluations = Evaluations(self.cluster, self.profile)
-        self._shortages = Shortages(self.cluster, self.profile)
-        self._engine: Engine | None = None
-        self._compiled_preemptor: CompiledPreemptor | None = None
-        self._compiled = compiled is not False and binder is None
+            self.preemptor = Preemptor(self.cluster, self.profile, self.running_tasks, preemption, budgets)
+        self._placer = Placer(
+            self.cluster,
+            self.profile,
+            binder=binder,
+            preemptor=self.preemptor,
+            compiled=compiled is not False,
+            notes_ends=head_of_line is HeadOfLine.BACKFILL,
+        )
+        self._passed_over: dict[UUID, None] = {}
+        """Pending workloads whose start could not be planned."""
         if compiled:
             compilation.wait()
-        elif self._compiled:
+        elif compiled is None and binder is None:
             compilation.start()
 
     def run(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
-        """One pass: decide for every workload, best first.
+        """Run one pass that decides on every workload, best first, with reasons.
 
-        Without a time no task is too early.
+        Without a time, no task counts as backed off.
         """
         return self.explained(self.place(workloads, now))
 
@@ -175,129 +202,213 @@ class Scheduler:
         factors: Factors = NO_FACTORS,
         aside: bool = False,
     ) -> Pass:
-        """A pass that leaves the reasons of shortages to `explained`: a caller may bind what was placed before that.
+        """Run a pass without the reasons of unplaced tasks, so that the caller can bind placements before `explained`.
 
-        `admission` says who may be placed at all and counts who is; `factors` say who used how little lately. `aside`
-        it is a question, for which the starts that the last pass planned stand as they are.
+        `admission` admits workloads and charges their tenants; `factors` are the fair-share factors. `aside`: the pass
+        answers a query, so that the starts planned by the last pass stand.
         """
-        waiting = [workload for workload in workloads if not workload.gates]
         if self.preemptor is not None:
             self.preemptor.used_in = None if admission is None else admission.context.usage.used_in
         if now != END_OF_TIME:
             self.cluster.timeline.advance(seconds_of(now))
-        if not aside:
+        planner = self._new_planner(now)
+        if planner is not None:
+            planner.begin(workloads)
+        elif not aside:
             self.cluster.timeline.drop_plans({workload.pool for workload in workloads})
-        booked = [workload for workload in waiting if workload.booking is not None]
-        if booked:
-            waiting = [workload for workload in waiting if workload.booking is None]
-        alone = partial(self._decide_alone, now=now)
-        inside, kept_outside = place_inside(self.cluster, booked, now, alone, admission)
-        planner: Planner | None = None
-        if self.head_of_line is HeadOfLine.BACKFILL and now != END_OF_TIME:
-            planner = Planner(self.cluster, self._evaluations, self.backfill, now)
-        current = Round(
-            lambda ordered, stop: self._decide_all(ordered, now, stop),
-            now,
-            plan=None if self.preemptor is None else partial(self._plans, self.preemptor, now=now),
-            one_plan_at_a_time=self.preemptor is not None and self.preemptor.rules.scope is VictimScope.RECLAIM,
-            admission=admission,
-            pieces_of={each.id: each for each in waiting} if isinstance(self.sequencer, FollowsPlacements) else None,
-            stops=self._lacks_room if planner is not None or self.head_of_line is HeadOfLine.STRICT else None,
-            planner=planner,
-        )
-        bands = in_bands(waiting, now, self.ageing_seconds)
-        for offer in self.sequencer.offers(bands, self.situation(now, admission, factors)):
-            decided = current.take(offer)
-            if isinstance(self.sequencer, FollowsPlacements):
-                self.sequencer.placed(decided)
+        with self.cluster.plans.in_force(), _without_garbage_collection():
+            return self._place(workloads, now, admission, factors, planner)
+
+    def _place(
+        self,
+        workloads: Sequence[Workload],
+        now: datetime,
+        admission: Admission | None,
+        factors: Factors,
+        planner: Planner | None,
+    ) -> Pass:
+        gated = [workload for workload in workloads if workload.gates]
+        reserved = [workload for workload in workloads if not workload.gates and workload.booking is not None]
+        queued = [workload for workload in workloads if not workload.gates and workload.booking is None]
+        in_reservations, rejected = place_in_reservations(self._placer, self.cluster, reserved, now, admission)
+
+        sequencer = self.sequencer
+        pieces_of = {workload.id: workload for workload in queued} if follows_placements(sequencer) else None
+        current = self._new_pass(now, planner, admission, pieces_of)
+        bands = in_bands(queued, now, self.ageing_seconds)
+        for offer in sequencer.offers(bands, self.ordering_context(now, admission, factors)):
+            decisions = current.decide(offer)
+            if follows_placements(sequencer):
+                sequencer.placed(decisions)
         current.finish()
-        gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in workloads if each.gates]
-        refused = (*current.refused, *kept_outside)
-        return Pass((*current.decisions, *inside, *gated, *map(kept_out, refused)), tuple(current.short), refused)
+
+        refused = (*current.refused, *rejected)
+        waiting = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in gated]
+        decided = (*current.decisions, *in_reservations, *waiting, *map(rejected_decision, refused))
+        return Pass(decided, tuple(current.short), refused)
+
+    @contextmanager
+    def open_pass(self, pool: str, standing: Sequence[Workload], now: datetime) -> Iterator[IncrementalPass]:
+        """Begin a pass over one pool to which the caller offers workloads in queue order, without preemption.
+
+        `standing`: the pending workloads that have planned starts. Once no further start is planned, workloads are
+        offered in backfill order; those that certainly find no node may be left out.
+        """
+        self.cluster.timeline.advance(seconds_of(now))
+        planner = self._new_planner(now)
+        self.cluster.timeline.drop_plans({pool}, keep={each.id for each in standing})
+        if planner is not None:
+            planner.begin(standing)
+        with self.cluster.plans.in_force():
+            current = self._new_pass(now, planner)
+            yield IncrementalPass(current, planner, pool, self.head_of_line)
+            current.finish()
+
+    def _new_planner(self, now: datetime) -> Planner | None:
+        if self.head_of_line is not HeadOfLine.BACKFILL or now == END_OF_TIME:
+            return None
+        return Planner(self.cluster, self._placer.evaluations, self.backfill, now, self._passed_over)
+
+    def _new_pass(
+        self,
+        now: datetime,
+        planner: Planner | None,
+        admission: Admission | None = None,
+        pieces_of: Mapping[UUID, Workload] | None = None,
+    ) -> SchedulingPass:
+        strict = self.head_of_line is HeadOfLine.STRICT
+        return SchedulingPass(
+            self._placer, now, strict=strict, planner=planner, admission=admission, pieces_of=pieces_of
+        )
 
     def best(
-        self, workloads: Sequence[Workload], number: int, now: datetime, factors: Factors = NO_FACTORS
+        self,
+        workloads: Sequence[Workload],
+        number: int,
+        now: datetime,
+        *,
+        admission: Admission | None = None,
+        factors: Factors = NO_FACTORS,
     ) -> Sequence[Workload]:
-        """Workloads among which are those whose turn it is when there is room for so many of them.
+        """Return the workloads to try if there is capacity for `number` of them: the first in queue order.
 
-        Where shares move with every placement, anybody's first ones may be among these.
+        If the order changes with every placement, these are the first `number` of every user.
         """
-        in_turn = ordered(self.sequencer, workloads, self.situation(now, factors=factors), self.ageing_seconds)
-        if not isinstance(self.sequencer, FollowsPlacements):
-            return in_turn[:number]
+        in_order = ordered(
+            self.sequencer, workloads, self.ordering_context(now, admission, factors), self.ageing_seconds
+        )
+        if not follows_placements(self.sequencer):
+            return in_order[:number]
         of_user: dict[UUID, list[Workload]] = {}
-        for workload in in_turn:
+        for workload in in_order:
             of_user.setdefault(workload.user_id, []).append(workload)
         return [workload for own in of_user.values() for workload in own[:number]]
 
-    def ahead_of(
-        self, workload: Workload, waiting: Iterable[Workload], now: datetime, factors: Factors = NO_FACTORS
+    def queue_order(
+        self,
+        pool: str,
+        waiting: Iterable[Workload],
+        now: datetime,
+        *,
+        admission: Admission | None = None,
+        factors: Factors = NO_FACTORS,
     ) -> list[Workload]:
-        """Those that wait in the same pool and have their turn before it, were all placed in turn."""
-        others = [each for each in waiting if each.pool == workload.pool and not each.gates and each.id != workload.id]
-        in_turn = ordered(
-            self.sequencer, [workload, *others], self.situation(now, factors=factors), self.ageing_seconds
-        )
-        return list(takewhile(lambda each: each.id != workload.id, in_turn))
+        """Return the pending workloads of a pool in queue order."""
+        own = [each for each in waiting if each.pool == pool and not each.gates]
+        return ordered(self.sequencer, own, self.ordering_context(now, admission, factors), self.ageing_seconds)
 
-    def estimate(self, workload: Workload, ahead: Sequence[Workload], now: datetime) -> datetime | None:
-        """When a workload would start, were all that are `ahead` to start in turn and nothing to end early.
+    def estimate(self, workload: Workload, queue: Sequence[Workload], now: datetime) -> datetime | None:
+        """Return the estimated start of a workload; None if it is unknown, or too many workloads are ahead of it.
 
-        None: that is not known, or too many are ahead. Nothing stays planned.
+        `queue` holds it and the other pending workloads of its pool, as `queue_order` returns them.
         """
-        if len(ahead) > _LONGEST_LINE or workload.gates:
+        at = next((at for at, each in enumerate(queue) if each.id == workload.id), None)
+        if at is None or at > MOST_AHEAD:
             return None
-        timeline, start = self.cluster.timeline, None
-        timeline.advance(seconds_of(now))
-        planner = Planner(self.cluster, self._evaluations, self.backfill, now)
-        try:
-            for each in (*ahead, workload):
-                shortage = Shortage([], len(each.tasks), least_together(each))
-                start = planner.plan(each, shortage, seconds_of(_first_try(each, now)))
-        except PluginFailed:
-            return None
-        finally:
-            for each in (*ahead, workload):
-                timeline.drop_plan(each.id)
-        return start
+        return self.estimates(queue[: at + 1 + _MOST_BEHIND], now, last=workload.id).get(workload.id)
 
-    def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
-        """What the sequencer may ask about."""
+    def estimates(
+        self, queue: Sequence[Workload], now: datetime, *, last: UUID | None = None, steps: int = _ESTIMATE_STEPS
+    ) -> Mapping[UUID, datetime]:
+        """Return the estimated starts of the workloads of one pool if all of them run to their time limits.
+
+        `queue` is in the order that `queue_order` returns. With `last`, the search ends once that workload has started.
+        Unlike a planned start, an estimate assumes that tasks stop at once at their limits. Nothing stays placed or
+        planned. Once the steps are spent, some of the rest are estimated strictly in queue order.
+        """
+        if not queue:
+            return {}
+        try:
+            ahead = self.ahead(self.cluster, queue)
+            return estimated_starts(
+                self.cluster, queue, now, ahead, last=last, steps=steps, most_in_order=_PLANNED_IN_ORDER
+            )
+        except PluginFailed:
+            return {}
+
+    def ahead(self, cluster: Cluster, queue: Sequence[Workload]) -> Ahead:
+        """Return this scheduler for simulated passes over one pool's queue on a cluster.
+
+        Fewer starts are planned per pass for a long queue, in which planning each of them would take too long.
+        """
+        depth = min(self.backfill.depth, max(_PLANS_AHEAD // max(len(queue), 1), _FEWEST_PLANS_AHEAD))
+        apart = Scheduler(
+            cluster=cluster,
+            profile=self._copied_profile(),
+            compiled=False,
+            head_of_line=self.head_of_line,
+            backfill=replace(self.backfill, depth=depth),
+        )
+        order = self.backfill.order if self.head_of_line is HeadOfLine.BACKFILL else BackfillOrder.QUEUE
+        pool = queue[0].pool if queue else ""
+        return Ahead(partial(apart.open_pass, pool), apart._plan_in_order, apart._placer.evaluations, order)
+
+    def _plan_in_order(self, queue: Sequence[Workload], now: datetime) -> Iterator[tuple[UUID, datetime | None]]:
+        """Yield the estimated starts of the workloads of one pool if they start strictly in queue order."""
+        timeline = self.cluster.timeline
+        planner = Planner(self.cluster, self._placer.evaluations, self.backfill, now)
+        pools = {each.pool for each in queue}
+        timeline.drop_plans(pools)
+        rows = np.concatenate([self.cluster.rows_of_pool(pool) for pool in sorted(pools)] or [_NO_ROWS])
+        with timeline.without_grace(rows):
+            for each in queue:
+                unplaced = UnplacedTasks([], len(each.tasks), gang_size(each))
+                prompt = replace(each, stop_grace_seconds=0)
+                yield each.id, planner.plan(prompt, unplaced, seconds_of(first_try(each, now))).start
+
+    def ordering_context(
+        self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS
+    ) -> OrderingContext:
+        """Return the context in which the sequencer orders workloads."""
         capacity = cache(self.cluster.capacity_of)
         if admission is None:
-            return Situation(now, capacity, factors=factors)
-        return Situation(now, capacity, admission.context.usage.used_in, factors)
+            return OrderingContext(now, capacity, factors=factors)
+        return OrderingContext(now, capacity, admission.context.usage.used_in, factors)
 
     def explained(self, result: Pass) -> Pass:
-        """The pass with every reason, said of the nodes as they are now."""
+        """Return the pass with every reason, by the present state of the nodes."""
         if not result.short:
             return result
         decisions = list(result.decisions)
-        for position, shortage in result.short:
-            decisions[position] = self.with_reason(decisions[position], shortage)
+        for position, unplaced in result.short:
+            decisions[position] = self.with_reason(decisions[position], unplaced)
         return Pass(tuple(decisions), refused=result.refused)
 
-    def with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
-        """The decision with the reason why some or all of its tasks found no node, as the nodes are now."""
-        workload = decision.workload
-        try:
-            return decision._replace(reason=self._shortages.reason(workload, shortage))
-        except PluginFailed as failure:
-            if decision.placements:
-                return decision._replace(reason=failure.reason)
-            return Decision(workload, Outcome.ERROR, reason=failure.reason)
+    def with_reason(self, decision: Decision, unplaced: UnplacedTasks) -> Decision:
+        """Return the decision with the reason why tasks found no node, by the present state of the nodes."""
+        return self._placer.with_reason(decision, unplaced)
 
     def decide(self, workload: Workload, now: datetime = END_OF_TIME) -> Decision:
-        """A pass of one workload."""
+        """Run a pass over one workload and return its decision."""
         return self.run([workload], now).decisions[0]
 
     def rows_for(self, workload: Workload) -> Rows:
-        """The nodes that may take its tasks by what they are, whether or not there is room."""
-        return np.flatnonzero(self._evaluations.of(shape_of(workload, self.cluster)).may_ever)
+        """Return the nodes that are eligible for its tasks, whether or not they have capacity."""
+        return np.flatnonzero(self._placer.evaluations.of(shape_of(workload, self.cluster)).may_ever)
 
     def inspect(self, workload: Workload) -> Inspection:
-        """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
-        return inspect(self._evaluations.of(shape_on_node(workload, self.cluster, len(workload.tasks))))
+        """Return the result of every filter and scorer on every node of the workload's pool; nothing is placed."""
+        return inspect(self._placer.evaluations.of(shape_on_node(workload, self.cluster, len(workload.tasks))))
 
     def explain(
         self,
@@ -307,13 +418,13 @@ class Scheduler:
         nearest: int = 3,
         admission: Admission | None = None,
     ) -> Explanation:
-        """What a pass of this workload alone would decide, and why, with so many of the nearest misses.
+        """Return the decision of a pass over this workload alone, with its reasons and the `nearest` misses.
 
         Nothing stays placed or charged.
         """
         answer = workload if admission is None else admission.admit(workload)
         if isinstance(answer, Rejection):
-            decision = kept_out(answer)
+            decision = rejected_decision(answer)
         else:
             if admission is not None:
                 admission.refund(answer)
@@ -332,159 +443,64 @@ class Scheduler:
         nearest: int = 3,
         devices: Mapping[UUID, Sequence[DeviceShare]] | None = None,
     ) -> Explanation:
-        """How the nodes that a workload is on (its `occupied`) compare with all others, were it placed there now.
+        """Compare the nodes that a workload runs on (its `occupied`) with all others, as if it were placed there now.
 
-        `devices`: per node what its tasks there have of the devices.
+        `devices`: by node, the device shares of its tasks there.
         """
         return explain_placed(self.cluster, self._copied_profile(), workload, nearest=nearest, devices=devices or {})
 
     def _copied_profile(self) -> Profile:
-        """The profile with a selector for questions: answering them moves nothing that a selector remembers."""
+        """Return the profile with a copy of its selector, so that queries do not change the selector's state."""
         return replace(self.profile, selector=deepcopy(self.profile.selector))
 
-    def _lacks_room(self, decision: Decision, shortage: Shortage) -> bool:
-        """Whether it would find its nodes once others had left them; otherwise it stands in nobody's way."""
-        reason = self.with_reason(decision, shortage).reason
-        return reason is not None and reason.cure == "release"
 
-    def _decide_all(
-        self, ordered: Sequence[Workload], now: datetime, stop: bool
-    ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
-        if not (self._compiled and compilation.ready()):
-            return self._decide_one_by_one(ordered, now, stop)
-        # Imported here, since the kernels may not be compiled when this module is.
-        from mooring.scheduling.batches import decide_in_batches
+class IncrementalPass:
+    """A pass to which workloads of one pool are offered one at a time."""
 
-        tell = partial(self._expect_ends, now=now)
-        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, tell=tell, stop=stop)
+    def __init__(self, current: SchedulingPass, planner: Planner | None, pool: str, head_of_line: HeadOfLine) -> None:
+        self._pass = current
+        self._planner = planner
+        self._pool = pool
+        self._strict = head_of_line is HeadOfLine.STRICT
 
-    def _ready_engine(self) -> Engine:
-        from mooring.scheduling.engine import Engine
+    @property
+    def plans(self) -> bool:
+        """Whether the next workload that finds no node gets a planned start, or blocks those behind it."""
+        return self._strict if self._planner is None else not self._planner.is_finished(self._pool)
 
-        if self._engine is None:
-            self._engine = Engine(self.cluster, self.profile)
-        return self._engine
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a workload that found no node blocks those behind it."""
+        return self._pass.is_blocked(self._pool)
 
-    def _decide_one_by_one(
-        self, ordered: Sequence[Workload], now: datetime, stop: bool
-    ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
-        decisions: list[Decision] = []
-        short: list[tuple[int, Shortage]] = []
-        for position, workload in enumerate(ordered):
-            decision, shortage = self._decide(workload, now)
-            decisions.append(decision)
-            if shortage is not None:
-                short.append((position, shortage))
-            if stop and (shortage is not None or not decision.placements):
-                break
-        return decisions, short
+    def is_hopeless(self, workload: Workload) -> bool:
+        """Return whether a workload alike found no node in this pass and no moment at which it could start."""
+        # Otherwise one of its tasks may find a node although a task of the other workload found none.
+        all_or_none = len(workload.tasks) == 1 or gang_size(workload) == len(workload.tasks)
+        return all_or_none and self._planner is not None and self._planner.why_unplanned(workload) is not None
 
-    def _plans(
-        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, int]], *, now: datetime
-    ) -> Sequence[Decision | None]:
-        """Places for workloads that found none, with who has to leave them; None where nobody can."""
-        if self._compiled and compilation.ready():
-            return self._plan_in_batches(preemptor, asked, now)
-        return [self._plan(preemptor, workload, now, least) for workload, least in asked]
-
-    def _plan_in_batches(
-        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, int]], now: datetime
-    ) -> list[Decision | None]:
-        # Imported here, as the engine is.
-        from mooring.scheduling.compiled_preemption import CompiledPreemptor, plan_in_batches
-
-        if self._compiled_preemptor is None:
-            self._compiled_preemptor = CompiledPreemptor(self._ready_engine(), preemptor)
-
-        def one_by_one(workload: Workload, least: int) -> Decision | None:
-            return self._plan(preemptor, workload, now, least)
-
-        return plan_in_batches(self._compiled_preemptor, asked, now, one_by_one=one_by_one)
-
-    def _plan(self, preemptor: Preemptor, workload: Workload, now: datetime, least: int) -> Decision | None:
-        try:
-            decision = preemptor.plan(workload, _split(workload.tasks, now)[0], now, least=least)
-        except PluginFailed as failure:
-            return Decision(workload, Outcome.ERROR, reason=failure.reason)
-        refused = None if self.binder is None or decision is None else self.binder.bind(decision)
-        if decision is not None and refused is not None:
-            preemptor.withdraw(decision)
-            return Decision(workload, Outcome.WAITING, reason=refused)
-        return decision
-
-    def _decide(self, workload: Workload, now: datetime) -> tuple[Decision, Shortage | None]:
-        due, later = _split(workload.tasks, now)
-        least = least_together(workload)
-        if later and len(due) < max(least, 1):
-            return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, least - len(due))), None
-        decision, shortage = self._place(workload, due, least)
-        self._expect_ends([decision], now, inside=workload.booking is not None)
-        if later and decision.outcome is Outcome.PLACED and shortage is None:
-            return decision._replace(reason=backing_off(workload, later, 1)), None
-        return decision, shortage
-
-    def _decide_alone(self, workload: Workload, now: datetime) -> Decision:
-        """With the reason why some of its tasks found no node."""
-        decision, shortage = self._decide(workload, now)
-        return decision if shortage is None else self.with_reason(decision, shortage)
-
-    def _expect_ends(self, decisions: Iterable[Decision], now: datetime, *, inside: bool = False) -> None:
-        """Tell the timeline when what was placed will end, where somebody asks for that in this pass."""
-        timeline = self.cluster.timeline
-        if now == END_OF_TIME or not (inside or timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
-            return
-        for workload, _, placements, *_ in decisions:
-            if workload.longest_seconds is not None:
-                end = timeline.now + workload.longest_seconds
-                for placement in placements:
-                    row = self.cluster.row_of(placement.node_id)
-                    assert row is not None
-                    timeline.expect(placement.task_id, row, end, workload.request)
-
-    def _place(self, workload: Workload, tasks: Sequence[Task], least: int) -> tuple[Decision, Shortage | None]:
-        """Choose nodes for the tasks; where fewer than `least` find one, they are undone."""
-        shape = shape_on_node(workload, self.cluster, len(tasks))
-        trial = Trial(self.cluster)
-        try:
-            evaluation = self._evaluations.of(shape)
-            selection = select(evaluation, trial, workload, len(tasks), least=least)
-        except PluginFailed as failure:
-            trial.revert()
-            self._evaluations.drop(shape)
-            return Decision(workload, Outcome.ERROR, reason=failure.reason), None
-        found = len(selection.rows)
-        shortage = Shortage(selection.rows, len(tasks), least) if found < len(tasks) else None
-        feasible = selection.feasible_nodes
-        if shortage is not None and found < max(least, 1):
-            trial.revert()
-            outcome = Outcome.IMPOSSIBLE if fails_at_once(workload) else Outcome.WAITING
-            return Decision(workload, outcome, feasible_nodes=feasible), shortage
-        decision = Decision(workload, Outcome.PLACED, self._placements(tasks, selection), None, feasible)
-        refused = None if self.binder is None else self.binder.bind(decision)
-        if refused is not None:
-            trial.revert()
-            return Decision(workload, Outcome.WAITING, reason=refused, feasible_nodes=feasible), None
-        return decision, shortage
-
-    def _placements(self, tasks: Sequence[Task], selection: Selection) -> tuple[Placement, ...]:
-        nodes = map(self.cluster.node, selection.rows)
-        chosen = zip(tasks, nodes, selection.scores, selection.ports, selection.devices, strict=False)
-        return tuple(
-            Placement(task.id, node.id, node.name, node.generation, score, ports, devices)
-            for task, node, score, ports, devices in chosen
-        )
+    def offer(self, workload: Workload) -> Decision:
+        return self._pass.decide(Offer([workload]))[0]
 
 
-def _first_try(workload: Workload, now: datetime) -> datetime:
-    """When it, or a task of it, may be placed at the earliest."""
+def first_try(workload: Workload, now: datetime) -> datetime:
+    """Return the earliest time at which the workload, or one of its tasks, may be placed."""
     tasks = min((task.not_before or now for task in workload.tasks), default=now)
     return max(tasks, workload.starts_at or now, now)
 
 
-def _split(tasks: Iterable[Task], now: datetime) -> tuple[list[Task], list[Task]]:
-    """Tasks that may be placed now, and those that still back off after an error."""
-    due: list[Task] = []
-    later: list[Task] = []
-    for task in tasks:
-        (due if task.not_before is None or task.not_before <= now else later).append(task)
-    return due, later
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Defer the search for cyclic garbage until the pass ends.
+
+    A pass creates thousands of small objects that all stay and form no cycles; every thousand would start a search,
+    which costs an eighth of the pass. The switch is global: cycles of other threads are found a few milliseconds later.
+    `gc.freeze` would help as much, but would exempt the caller's objects permanently.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -1,7 +1,7 @@
-"""Usage: what tenants use of which slots, and what they may. The same comparison as for nodes, at once in memory.
+"""Tenant usage: the used amounts and the limits of tenants by slot, compared in memory like the capacity of nodes.
 
-A pass charges what it admits, so that the next workload of the same tenants sees it; what then finds no place is
-refunded. Private workloads, and those inside timeslots, are charged for nothing but their number.
+A pass charges the workloads that it admits, so that the next workload of the same tenants sees the charge; tasks that
+then find no node are refunded. For private workloads and those in timeslots only their number is charged.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant, Violation
-from mooring.model.slots import Amounts
-from mooring.model.workloads import Workload
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.quotas import (
+    PRIVATE_SESSIONS,
+    SESSIONS,
+    Scope,
+    Tenant,
+    Violation,
+)
+from mooring.model.workloads.workload import Workload
 
 _COUNTED = frozenset({SESSIONS, PRIVATE_SESSIONS})
 
 
 class _Used(dict[str, int]):
-    """What a tenant uses by slot, as it is at any time."""
+    """The current usage of a tenant by slot."""
 
-    moves = 0
-    """How often that changed."""
+    revision = 0
+    """The number of changes so far."""
 
 
 class _Limit(NamedTuple):
@@ -35,43 +41,44 @@ class _Limit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """What there is to look at for the workloads of one keypair, user, project and domain."""
+    """The usage and limits that apply to workloads of one keypair, user, project and domain."""
 
     tenants: tuple[Tenant, ...]
     used: tuple[_Used, ...]
     amounts: dict[Scope, list[_Limit]]
-    """Of the levels that have limits."""
+    """The limits by level; levels without limits are absent."""
     sessions: list[_Limit]
     private_sessions: list[_Limit]
     in_pools: tuple[dict[str, dict[str, int]], ...]
-    """Of the user and of the project."""
+    """The usage by pool of the user and of the project."""
 
 
 class Usage:
-    """Tenants × slots: used, limits, names. A tenant or slot that was never told has no limit and uses nothing."""
+    """Usage, limits and names of tenants. An unknown tenant or slot has no limit and no usage."""
 
     def __init__(self) -> None:
         self._limits: dict[Tenant, dict[str, int]] = {}
         self._used: dict[Tenant, _Used] = defaultdict(_Used)
         self.booked: Mapping[Tenant, Amounts] = {}
-        """What is counted beside that for timeslots in force."""
+        """The part of the usage that is charged for timeslots in force."""
         self._names: dict[Tenant, str] = {}
         self._in_pools: dict[UUID, dict[str, dict[str, int]]] = {}
-        self._accounts: dict[tuple[str, UUID, UUID, UUID], _Account] = {}
-        # Several validators ask about the same workload in a row.
+        self._accounts: dict[tuple[str, int, int, int], _Account] = {}
+        """By keypair, user, project and domain, as numbers: the hash of a UUID is computed in Python."""
+        # Several validators query the same workload in a row.
         self._last: tuple[Workload, _Account] | None = None
 
-    def tell(
+    def update(
         self, tenant: Tenant, *, used: Amounts | None = None, limits: Amounts | None = None, name: str | None = None
     ) -> bool:
-        """What is known of a tenant now, in place of what was; what is not given stays.
+        """Replace the usage, the limits or the name of a tenant; omitted values stay.
 
-        True if that may let in who was kept out: it uses less of something, or has other limits.
+        Return whether workloads rejected before may now be admitted: some usage is lower, or the limits changed.
         """
         eased = False
         if used is not None:
             own = self._used[tenant]
-            own.moves += 1
+            own.revision += 1
             if tenant in self.booked:
                 used = _sum(used, self.booked[tenant])
             eased = any(used.get(slot, 0) < amount for slot, amount in own.items())
@@ -86,15 +93,15 @@ class Usage:
             self._names[tenant] = name
         return eased
 
-    def tell_booked(self, booked: Mapping[Tenant, Amounts]) -> set[Tenant]:
-        """What is charged for timeslots, in place of what was; who is charged with less of something comes back."""
+    def set_booked(self, booked: Mapping[Tenant, Amounts]) -> set[Tenant]:
+        """Replace the charges for timeslots, and return the tenants of which some charge is lower."""
         eased: set[Tenant] = set()
         before, self.booked = self.booked, booked
         for tenant in {*before, *booked}:
             was, is_now = before.get(tenant, {}), booked.get(tenant, {})
             if was != is_now:
                 own = self._used[tenant]
-                own.moves += 1
+                own.revision += 1
                 used = _sum(own, _sum(is_now, was, -1))
                 own.clear()
                 own.update({slot: amount for slot, amount in used.items() if amount})
@@ -102,8 +109,8 @@ class Usage:
                     eased.add(tenant)
         return eased
 
-    def tell_in_pools(self, tenant_id: UUID, used: Mapping[str, Amounts]) -> None:
-        """What a user or a project uses of each pool now."""
+    def set_used_in_pools(self, tenant_id: UUID, used: Mapping[str, Amounts]) -> None:
+        """Replace the usage of a user or a project by pool."""
         own = self._in_pools.setdefault(tenant_id, {})
         own.clear()
         own.update({pool: dict(amounts) for pool, amounts in used.items()})
@@ -112,7 +119,7 @@ class Usage:
         return self._names.get(tenant, tenant.id)
 
     def names_of(self, workload: Workload) -> dict[str, str]:
-        """What people call the tenants of a workload, by their levels."""
+        """Return the display names of a workload's tenants by level."""
         return {tenant.scope.value: self.name_of(tenant) for tenant in self._account(workload).tenants}
 
     def used_by(self, tenant: Tenant) -> Amounts:
@@ -122,34 +129,34 @@ class Usage:
         return self._limits.get(tenant, {})
 
     def used_in(self, pool: str, tenant_id: UUID) -> Amounts:
-        """What a user or a project uses of one pool."""
+        """Return the usage of a user or a project in one pool."""
         return self._in_pools.get(tenant_id, {}).get(pool, {})
 
-    def moves_of(self, workload: Workload) -> tuple[int, ...]:
-        """The same as before if nothing moved since in what its tenants use."""
-        return tuple([used.moves for used in self._account(workload).used])
+    def revisions_of(self, workload: Workload) -> tuple[int, ...]:
+        """Return a version of the usage of its tenants, which stays equal as long as none of it changes."""
+        return tuple([used.revision for used in self._account(workload).used])
 
     def charge(self, workload: Workload, tasks: int | None = None) -> None:
-        """Count so many tasks of it (None: all); it is a session more unless some of its tasks have a node already."""
+        """Charge `tasks` of the workload (None: all), and one session unless some of its tasks already have a node."""
         number = len(workload.tasks) if tasks is None else tasks
         if number > 0:
             self._move(workload, number, 0 if workload.occupied else 1)
 
     def refund(self, workload: Workload, tasks: int | None = None) -> None:
-        """Take back so many of the tasks that were charged with it; with the last one the session, if it was one."""
+        """Refund `tasks` of the charged ones (None: all); if all are refunded, the session too if it was charged."""
         number = len(workload.tasks) if tasks is None else tasks
         if number > 0:
             self._move(workload, -number, 0 if workload.occupied or number < len(workload.tasks) else -1)
 
     def violations(self, workload: Workload, tasks: int) -> list[Violation]:
-        """Every limit that so many tasks of it would exceed, of all its tenants."""
+        """Return every limit of its tenants that `tasks` of the workload would exceed."""
         found = self.session_violations(workload)
         for scope in Scope:
             found += self.amount_violations(workload, tasks, scope)
         return found
 
     def session_violations(self, workload: Workload) -> list[Violation]:
-        """The limits of sessions, or of private ones, that it would exceed; what runs already is none more."""
+        """Return the limits on (private) sessions that the workload would exceed; one that runs already adds none."""
         account = self._account(workload)
         limits = account.private_sessions if workload.private else account.sessions
         if not limits or workload.occupied:
@@ -157,7 +164,7 @@ class Usage:
         return [self._violation(each, 1) for each in limits if each.used.get(each.slot, 0) + 1 > each.limit]
 
     def amount_violations(self, workload: Workload, tasks: int, scope: Scope) -> list[Violation]:
-        """The limits of its tenant at one level that so many tasks of it would exceed; exempt ones exceed none."""
+        """Return the limits of its tenant at one level that `tasks` would exceed; exempt workloads exceed none."""
         found: list[Violation] = []
         if not self.is_limited(workload, scope):
             return found
@@ -168,31 +175,31 @@ class Usage:
         return found
 
     def is_limited(self, workload: Workload, scope: Scope) -> bool:
-        """Whether there is any limit at one level to what it uses."""
+        """Return whether any limit at one level applies to the amounts of the workload."""
         return scope in self._account(workload).amounts and not workload.exempt
 
     def tasks_within(self, workload: Workload) -> int:
-        """How many of its tasks may have a node before a limit is exceeded."""
+        """Return how many of its tasks may be placed within all limits."""
         if self.session_violations(workload):
             return 0
-        within = len(workload.tasks)
+        within, request = len(workload.tasks), workload.request
         if workload.exempt:
             return within
         for limits in self._account(workload).amounts.values():
-            for each in limits:
-                left = each.limit - each.used.get(each.slot, 0)
-                asked = workload.request.get(each.slot, 0)
+            for _, slot, limit, used in limits:
+                left = limit - used.get(slot, 0)
                 if left < 0:
                     return 0
-                if asked:
-                    within = min(within, left // asked)
+                asked = request.get(slot, 0)
+                if asked and left < asked * within:
+                    within = left // asked
         return within
 
     def _move(self, workload: Workload, tasks: int, sessions: int) -> None:
         account = self._account(workload)
         counter = PRIVATE_SESSIONS if workload.private else SESSIONS
         for used in account.used:
-            used.moves += 1
+            used.revision += 1
             if sessions:
                 used[counter] = used.get(counter, 0) + sessions
         if workload.exempt:
@@ -210,7 +217,7 @@ class Usage:
     def _account(self, workload: Workload) -> _Account:
         if self._last is not None and self._last[0] is workload:
             return self._last[1]
-        key = (workload.access_key, workload.user_id, workload.project_id, workload.domain_id)
+        key = (workload.access_key, workload.user_id.int, workload.project_id.int, workload.domain_id.int)
         account = self._accounts.get(key)
         if account is None:
             account = self._accounts[key] = self._opened(workload)
@@ -239,7 +246,7 @@ class Usage:
 
 
 def tenants_of(workload: Workload) -> tuple[Tenant, ...]:
-    """Who pays for a workload, innermost first."""
+    """Return the tenants charged for a workload, innermost first."""
     return (
         Tenant(Scope.KEYPAIR, workload.access_key),
         Tenant(Scope.USER, str(workload.user_id)),

@@ -1,7 +1,7 @@
-"""What is secret in the database is sealed with a key that is not there: keys live in a file, each with an id.
+"""Encryption of secrets in the database with keys that are not stored there but in a file, each with an id.
 
-The first key of the file seals, all of them open. What is sealed is bound to what it is for, so that a row that
-somebody copies to another name or another project does not open there.
+The first key of the file encrypts, all of them decrypt. A ciphertext is bound to its project and name, so that a row
+copied to another name or project cannot be decrypted there.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from mooring.model.errors import Conflict
-from mooring.private_files import is_private, locked, write_private
-from mooring.settings import Settings
+from mooring.security.private_files import is_private, locked, write_private
 
 SETTING = "MOORING_SEALING_KEYS_FILE"
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 OVERHEAD_BYTES = _NONCE_BYTES + 16
-"""How much longer something is when it is sealed."""
+"""Bytes that encryption adds."""
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
 class CannotOpen(Conflict):
-    """What was sealed stays so; the message says what is missing."""
+    """A secret cannot be decrypted; the message names what is missing."""
 
     code = "cannot-open"
 
@@ -45,7 +44,7 @@ class Sealed:
     data: bytes
 
 
-class Sealing:
+class SecretBox:
     """The keys of a file, which is read again whenever it changed: keys rotate while servers run."""
 
     def __init__(self, file: Path | None) -> None:
@@ -101,11 +100,11 @@ class Sealing:
         return self._keys
 
 
-def of_settings(settings: Settings) -> Sealing:
-    """The keys of a server: on one machine its own, made at the first start; a file that is no good is refused."""
-    if settings.sealing_keys is not None and settings.sealing_keys_file is None:
-        ensure(settings.sealing_keys)
-    found = Sealing(settings.sealing_keys)
+def open_keys(file: Path | None, *, create: bool) -> SecretBox:
+    """Return the keys of a server. Raise `Conflict` if the file is not usable; `create` makes a missing one."""
+    if file is not None and create:
+        ensure(file)
+    found = SecretBox(file)
     found.check()
     return found
 

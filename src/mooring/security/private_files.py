@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def is_private(path: Path) -> bool:
-    """Whether other users of this machine can neither read nor change it."""
+    """Return whether other users of this machine can neither read nor change it."""
     return not path.stat().st_mode & 0o077
 
 

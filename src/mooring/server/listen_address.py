@@ -1,4 +1,4 @@
-"""Where a server listens, and by which address it is reached."""
+"""The listening socket of a server, and its address for clients and for other servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mooring.settings import Settings
 
 @contextmanager
 def listening(settings: Settings) -> Iterator[socket.socket]:
-    """The port is taken before anything is changed, so that a busy one is told at once."""
+    """Bind the port before anything is changed, so that a busy port is reported at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,12 +37,12 @@ def url_of(settings: Settings, listener: socket.socket) -> str:
 
 
 def url_for_others(settings: Settings, url: str) -> str:
-    """As the settings say; else one that listens everywhere is reached by the name of its machine."""
-    return settings.public_url if settings.public_url is not None else url_of_this_one(settings, url)
+    """Return the configured public URL; by default a server that listens everywhere is reached by its host name."""
+    return settings.public_url if settings.public_url is not None else own_url(settings, url)
 
 
-def url_of_this_one(settings: Settings, url: str) -> str:
-    """Of this very server: what the settings say may be the address of several."""
+def own_url(settings: Settings, url: str) -> str:
+    """Return the URL of this server alone: the configured public URL may be that of several."""
     if settings.host not in ("0.0.0.0", "::"):
         return url
     scheme, _, rest = url.partition("://")

@@ -1,4 +1,4 @@
-"""What an operator does with the database itself while no server, or an old one, runs on it."""
+"""Maintenance of the database by an operator: upgrade, copy, backup, restore, and re-encryption of secrets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from pathlib import Path
 
 from mooring.clock import now
 from mooring.model.errors import Conflict, InvalidInput, MooringError
-from mooring.sealing import SETTING, Sealing
-from mooring.store import actions, copying, leadership, ledger, nodes, schema, sealed
-from mooring.store.engine import Connection, Database, opened
+from mooring.security.encryption import SETTING, SecretBox
+from mooring.store.audit import ledger_rules
+from mooring.store.control import leadership
+from mooring.store.core import database_copy, schema
+from mooring.store.core.engine import Connection, Database, opened
+from mooring.store.nodes import nodes
+from mooring.store.tenancy import admin_actions, sealed_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +26,17 @@ class SchemaState:
     """None: the database is empty."""
     wanted: str
     known: bool
-    """Whether this version of Mooring knows the schema that was found."""
+    """True if this version of Mooring knows the schema that was found."""
+    lost_transactions: int = 0
+    """Transactions that were committed and are missing, since the log of a SQLite file was damaged."""
 
     @property
     def current(self) -> bool:
         return self.found == self.wanted
+
+    @property
+    def unreleased(self) -> bool:
+        return self.found is not None and schema.is_unreleased(self.found)
 
 
 async def check(url: str) -> SchemaState:
@@ -36,11 +46,12 @@ async def check(url: str) -> SchemaState:
 
 async def state(database: Database) -> SchemaState:
     found = await schema.current(database.engine)
-    return SchemaState(found, schema.newest(), found is None or schema.is_known(found))
+    lost = await database.lost_transactions()
+    return SchemaState(found, schema.newest(), found is None or schema.is_known(found), lost)
 
 
 async def upgrade(url: str) -> SchemaState:
-    """Bring the tables to this version; what they were before."""
+    """Upgrade the tables to this version; return their state before."""
     async with opened(url) as database:
         before = await state(database)
         refuse_unknown(before)
@@ -49,6 +60,13 @@ async def upgrade(url: str) -> SchemaState:
 
 
 def refuse_unknown(found: SchemaState) -> None:
+    if found.unreleased:
+        raise Conflict(
+            f"the database has schema {found.found} of a version of Mooring that was never released, and this version "
+            "cannot upgrade it: start with an empty database (another --data folder or --database URL, or move this "
+            "one away) and submit the workloads again",
+            code="schema-unreleased",
+        )
     if not found.known:
         raise Conflict(
             f"the database has the schema {found.found} of a newer Mooring, and this one knows up to {found.wanted}: "
@@ -61,20 +79,22 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
     """Move everything into an empty database, and prove that it arrived: row counts, and the audit of the books."""
     async with opened(source_url) as source, opened(target_url) as target:
         found = await state(source)
+        refuse_unknown(found)
         if not found.current:
             raise Conflict(
-                f"the source has the schema {found.found}, not {found.wanted}: run `mooring db upgrade` on it first",
+                f"the source has schema {found.found or 'none'}, not {found.wanted}: "
+                "run `mooring db upgrade` on it first",
                 code="schema-outdated",
             )
         await schema.upgrade(target.engine)
-        copied = await copying.copy(source, target)
-        if await copying.count(target) != copied or await copying.count(source) != copied:
+        copied = await database_copy.copy(source, target)
+        if await database_copy.count(target) != copied or await database_copy.count(source) != copied:
             raise Conflict(
                 "the source changed while it was copied: stop its server, empty the target and copy again",
                 code="source-changed",
             )
         async with target.snapshot() as connection:
-            findings = (await ledger.audit(connection)).findings
+            findings = (await ledger_rules.audit(connection)).findings
         if findings:
             first = findings[0]
             raise Conflict(
@@ -85,17 +105,17 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
 
 
 def back_up(url: str, to: Path) -> None:
-    copying.back_up(_file(url, "a PostgreSQL is backed up with its own pg_dump"), to)
+    database_copy.back_up(_file(url, "a PostgreSQL is backed up with its own pg_dump"), to)
 
 
 async def restore(url: str, data: Path, copy: Path) -> Path | None:
-    """Put a backup in the place of the database of this data folder; where what was there is kept, if anything was."""
+    """Replace the database of this data folder with a backup. Return the path of the previous database, if any."""
     file = _file(url, "a PostgreSQL is restored with its own pg_restore")
     with only_server(data):
         at = now()
         incoming = file.with_name(f"{file.name}.restoring")
         incoming.unlink(missing_ok=True)
-        copying.back_up(copy, incoming)
+        database_copy.back_up(copy, incoming)
         try:
             incoming_url = f"sqlite+aiosqlite:///{incoming}"
             if (await check(incoming_url)).found is None:
@@ -106,50 +126,72 @@ async def restore(url: str, data: Path, copy: Path) -> Path | None:
             incoming.unlink()
             raise
         aside = file.with_name(f"{file.name}.before-{at:%Y%m%dT%H%M%SZ}")
-        copying.put_in_place(incoming, file, aside)
+        database_copy.put_in_place(incoming, file, aside)
         return aside if aside.exists() else None
 
 
 async def restored(url: str) -> None:
-    """A backup was put in the place of this database: nobody who led before leads, and no node is believed to be there.
-
-    What such a node runs that the database does not know is told by its agent, before anything new comes to it.
-    """
+    """A backup was put in the place of this database."""
     async with opened(url) as database:
         await _refuse_other_schema(database)
+        await database.write(partial(_distrust, reason="not heard of since the database was restored"))
+
+
+async def _distrust(connection: Connection, *, reason: str) -> None:
+    """The database is older than what happened: no former leader leads, and no node is assumed to be there.
+
+    Tasks that such a node runs and the database does not know are named by its agent before it gets new ones.
+    """
+    await leadership.depose(connection)
+    await nodes.unsee(connection, reason, now())
+
+
+async def accept_lost_transactions(database: Database) -> int:
+    """Report and record transactions that a damaged SQLite log has lost, and go on as after a restore; how many."""
+    lost = await database.lost_transactions()
+    if lost:
+        said = f"{lost} committed transaction{'s are' if lost != 1 else ' is'} missing"
 
         async def work(connection: Connection) -> None:
-            await leadership.depose(connection)
-            await nodes.unsee(connection, "not heard of since the database was restored", now())
+            await _distrust(connection, reason=f"not heard of since the database lost its newest state: {said}")
+            await admin_actions.record(
+                connection, admin_actions.SERVER, "lose", "database", "transactions", now=now(), after={"lost": lost}
+            )
 
         await database.write(work)
+        await database.accept_loss()
+    return lost
 
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
     rows: int
     left: Mapping[str, int]
-    """How many rows are still sealed with another key than the first, by its id: they did not open."""
+    """Number of rows still encrypted with another key than the first, by key id: they could not be decrypted."""
 
 
-async def reseal(url: str, sealing: Sealing) -> Resealed:
+async def reseal(url: str, secret_box: SecretBox) -> Resealed:
     """Seal all secrets with the first key, batch by batch: servers go on, and what is done stays done."""
-    if not sealing.key_ids:
+    if not secret_box.key_ids:
         raise Conflict(f"there are no sealing keys: name their file in {SETTING}", code="no-sealing-keys")
     async with opened(url) as database:
         await _refuse_other_schema(database)
         rows = 0
-        position: sealed.Position | None = sealed.Position()
+        position: sealed_rows.Position | None = sealed_rows.Position()
         while position is not None:
-            number, position = await database.write(partial(sealed.reseal, sealing=sealing, position=position))
+            number, position = await database.write(
+                partial(sealed_rows.reseal, secret_box=secret_box, position=position)
+            )
             rows += number
-        first = sealing.key_ids[0]
+        first = secret_box.key_ids[0]
 
         async def finish(connection: Connection) -> dict[str, int]:
             if rows:
                 done = {"rows": rows}
-                await actions.record(connection, actions.SERVER, "reseal", "sealing-key", first, now=now(), after=done)
-            return await sealed.by_key(connection)
+                await admin_actions.record(
+                    connection, admin_actions.SERVER, "reseal", "sealing-key", first, now=now(), after=done
+                )
+            return await sealed_rows.by_key(connection)
 
         by_key = await database.write(finish)
     return Resealed(rows, {key_id: number for key_id, number in by_key.items() if key_id != first})
@@ -171,9 +213,10 @@ def only_server(data: Path) -> Iterator[None]:
 
 async def _refuse_other_schema(database: Database) -> None:
     found = await state(database)
+    refuse_unknown(found)
     if not found.current:
         raise Conflict(
-            f"the database has the schema {found.found}, not {found.wanted}: run `mooring db upgrade` first",
+            f"the database has schema {found.found or 'none'}, not {found.wanted}: run `mooring db upgrade` first",
             code="schema-outdated",
         )
 

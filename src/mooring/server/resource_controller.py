@@ -1,4 +1,4 @@
-"""The resource controller: whoever makes nodes, asked over HTTP."""
+"""Client of the resource controller, the HTTP service that creates nodes."""
 
 from __future__ import annotations
 

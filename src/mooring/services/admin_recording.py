@@ -1,22 +1,22 @@
-"""What is done to the work of others is an administrative change, and is recorded as one."""
+"""Records changes to the work of others as administrative actions."""
 
 from __future__ import annotations
 
 from mooring.clock import now
-from mooring.model.tenants import Principal
-from mooring.store import actions
-from mooring.store.actions import Actor, State
-from mooring.store.engine import Connection
-from mooring.store.loading import LoadedWorkload
-from mooring.store.types import as_uuid
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.commit.locked_workloads import LoadedWorkload
+from mooring.store.core.engine import Connection
+from mooring.store.core.types import as_uuid
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor, State
 
 
 async def record(
     connection: Connection, principal: Principal, workload: LoadedWorkload, action: str, before: State, after: State
 ) -> None:
-    """One's own work is left out."""
+    """Record the change, unless the work is the principal's own."""
     if as_uuid(workload.user_id) != principal.user_id:
         object = f"{workload.name} ({workload.id})"
-        await actions.record(
+        await admin_actions.record(
             connection, Actor.of(principal), action, "workload", object, now=now(), before=before, after=after
         )

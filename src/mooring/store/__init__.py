@@ -1,5 +1,5 @@
-"""The state of record: tables, migrations and one repository per noun, on SQLite and PostgreSQL. All SQL lives here.
+"""The state of record on SQLite and PostgreSQL, one package per subject. All SQL is here.
 
-Repositories are free functions over a connection; the caller owns the transaction (see `engine.Database`).
-Imports model only.
+Store functions take a connection; their caller owns the transaction (see `store.core.engine.Database`). The store
+imports the model, and no package that uses it.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 registry = CollectorRegistry()
 
@@ -15,22 +18,19 @@ decisions = Counter("mooring_decisions_total", "Decisions by outcome", ["outcome
 bind_seconds = Histogram("mooring_bind_seconds", "Time to commit a pass's decisions", buckets=_FAST, registry=registry)
 bind_conflicts = Counter("mooring_bind_conflicts_total", "Workloads sent back to placing", registry=registry)
 preempted = Counter("mooring_preempted_total", "Tasks that had to leave for others", registry=registry)
-queue_length = Gauge("mooring_queue_length", "Workloads that wait for a node", registry=registry)
-queue_oldest_seconds = Gauge("mooring_queue_oldest_seconds", "Age of the oldest waiting workload", registry=registry)
-QUEUE_AGES = (60, 600, 3600, 21_600, 86_400, 604_800)
-"""Seconds."""
-queue_age = Gauge(
-    "mooring_queue_age", "Workloads that wait for no longer than so many seconds", ["pool", "le"], registry=registry
-)
-pool_oldest_seconds = Gauge(
-    "mooring_pool_oldest_seconds", "Age of the oldest waiting workload of a pool", ["pool"], registry=registry
+phase_seconds = Histogram(
+    "mooring_phase_seconds",
+    "Time of the phases of a scheduling iteration: follow, reserve, place, bind, explain, write",
+    ["phase"],
+    buckets=_FAST,
+    registry=registry,
 )
 waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )
 start_error_seconds = Histogram(
     "mooring_start_error_seconds",
-    "How far the first planned start of a workload was from its start, by whether it was early or late",
+    "How far the first predicted start of a workload was from its placement, by whether it was early or late",
     ["start"],
     buckets=_SLOW,
     registry=registry,
@@ -39,6 +39,10 @@ ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how",
 requests_in_progress = Gauge("mooring_requests_in_progress", "Requests that are being worked on", registry=registry)
 requests_refused = Counter(
     "mooring_requests_refused_total", "Requests refused because too many were in progress", registry=registry
+)
+connections = Gauge("mooring_connections", "Open connections to the API", registry=registry)
+connections_closed = Counter(
+    "mooring_connections_closed_total", "Connections closed because there were too many", registry=registry
 )
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
@@ -53,12 +57,18 @@ measured = Gauge(
 )
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
 loop_runs = Counter("mooring_loop_runs_total", "Turns of the loops by outcome", ["loop", "outcome"], registry=registry)
-loop_seconds = Histogram("mooring_loop_seconds", "Time of a turn", ["loop"], buckets=_FAST, registry=registry)
+loop_seconds = Histogram("mooring_loop_seconds", "Time of an iteration", ["loop"], buckets=_FAST, registry=registry)
 loop_success = Gauge(
-    "mooring_loop_last_success_seconds", "When a loop's last turn that succeeded was over", ["loop"], registry=registry
+    "mooring_loop_last_success_seconds", "End of a loop's last successful iteration", ["loop"], registry=registry
 )
 found_by_timer = Counter(
     "mooring_found_by_timer_total", "Turns that found work which no signal had announced", ["loop"], registry=registry
+)
+background_failures = Counter(
+    "mooring_background_task_failures_total",
+    "Background tasks that ended and were started again",
+    ["task"],
+    registry=registry,
 )
 scale_requests = Counter(
     "mooring_scale_requests_total", "Requests for nodes by outcome", ["outcome"], registry=registry
@@ -72,6 +82,20 @@ view_warm = Gauge(
     registry=registry,
 )
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
+
+
+class LeaderCollector(Collector):
+    """Metrics that are computed when they are scraped, all from one moment; only the leader has a `source`."""
+
+    def __init__(self) -> None:
+        self.source: Callable[[], Iterable[Metric]] | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        return () if self.source is None else self.source()
+
+
+of_leader = LeaderCollector()
+registry.register(of_leader)
 
 
 def text() -> bytes:

@@ -1,1 +1,1 @@
-"""What travels: the schemas of API requests and answers, and the agent protocol. Written once; imports model only."""
+"""Wire schemas: API requests and responses, and the agent protocol. Imports `model` only."""

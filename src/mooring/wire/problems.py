@@ -1,4 +1,4 @@
-"""What is wrong with a request, said field by field. Values are never quoted: one of them may be a password."""
+"""Validation errors, field by field. Values are never quoted: one of them may be a password."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from pydantic import ValidationError
 
 from mooring.model.errors import InvalidInput
 from mooring.model.names import NAME_PATTERN, shown
-from mooring.wire.fields import ENVIRONMENT_PATTERN, FILE_PATTERN, FOLDER_PATTERN, IMAGE_PATTERN
+from mooring.wire.fields import ENVIRONMENT_PATTERN, FILE_PATTERN, FOLDER_PATTERN, IMAGE_PATTERN, Answer
 
-_MAX_SHOWN_ERRORS = 20
+
+class ErrorBody(Answer):
+    """The body of every error response."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+MAX_SHOWN_ERRORS = 20
 _MAX_SHOWN_NAME = 64
 _WORDS = {
     "extra_forbidden": "there is no such field",
@@ -21,7 +30,7 @@ _WORDS = {
     "dict_type": "write names and their values here",
     "list_type": "write a list here",
 }
-"""What pydantic says with its own words, in those of the person who wrote the request."""
+"""Replacements for messages of pydantic that are not written for the author of a request."""
 _SHAPES = {
     f"^{NAME_PATTERN}$": "write 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends",
     FOLDER_PATTERN: "write a path that begins with /",
@@ -32,25 +41,26 @@ _SHAPES = {
 _OTHER_SHAPE = "there are characters in it that cannot be here"
 
 
-def invalid(errors: Sequence[tuple[str, str]]) -> InvalidInput:
-    """One or more fields (name, what is wrong with it)."""
+def invalid(errors: Sequence[tuple[str, str]], *, of: int | None = None) -> InvalidInput:
+    """Return the error for fields (name and problem); `of` is the total if these are only the first."""
     name, problem = errors[0]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    total = len(errors) if of is None else of
+    more = f" (and {total - 1} more)" if total > 1 else ""
     return InvalidInput(
         f"{name}: {problem}{more}",
-        details={"errors": [{"field": field, "message": message} for field, message in errors[:_MAX_SHOWN_ERRORS]]},
+        details={"errors": [{"field": field, "message": message} for field, message in errors[:MAX_SHOWN_ERRORS]]},
     )
 
 
-def refused(error: ValidationError) -> InvalidInput:
-    """A request that its own schema refuses."""
+def refused(error: ValidationError, *, most: int = MAX_SHOWN_ERRORS) -> InvalidInput:
+    """Return the error for a request that violates its schema, with the first `most` problems."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return invalid([(place(one["loc"]) or "request", sentence(one)) for one in found])
+    return invalid([(field_path(one["loc"]) or "request", sentence(one)) for one in found[:most]], of=len(found))
 
 
-def place(location: Sequence[int | str]) -> str:
+def field_path(location: Sequence[int | str]) -> str:
     """`containers.0.name`."""
-    # A name that is wrong itself is told as what it names.
+    # An invalid key is reported at the object that contains it.
     return ".".join(_short(str(part)) for part in location if part != "[key]")
 
 

@@ -1,6 +1,6 @@
-"""Which versions work together: a server with clients one version back, which say in a header what they are.
+"""Version compatibility: a server supports clients one version back, which identify themselves in a header.
 
-Whoever says nothing (curl, say) is taken for one that knows what it does.
+A client without the header (such as curl) is always accepted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 CLIENT_HEADER = "Mooring-Client"
 PROTOCOL = 2
 OLDEST_PROTOCOL = 1
-"""Of clients that a server still works with."""
+"""The oldest client protocol that a server supports."""
 _WRITTEN = re.compile(r"(?P<name>[\w.-]{1,63})/(?P<version>[\w.+-]{1,63}) protocol/(?P<protocol>\d{1,9})")
 
 
@@ -25,6 +25,6 @@ class ClientVersion(NamedTuple):
 
 
 def read(header: str | None) -> ClientVersion | None:
-    """What a client says that it is; None where it does not, or not in these words."""
+    """Return the version that a client sends; None if it sends none, or in another form."""
     found = _WRITTEN.fullmatch(header or "")
     return None if found is None else ClientVersion(found["name"], found["version"], int(found["protocol"]))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.logs import LogReader, read_log
-from mooring.agent.supervisor.output import RotatedFile
+from mooring.agent.access.logs import LogReader, read_log
+from mooring.agent.runtimes.process.supervisor.output import RotatedFile
 
 
 def read_all(reader: LogReader, portion: int = 7) -> bytes:
@@ -35,13 +35,13 @@ def test_files_stay_within_their_size_and_number(tmp_path):
     assert all(file.stat().st_size <= 64 for file in files)
 
 
-def test_what_is_kept_is_the_newest_output_without_a_gap(tmp_path):
+def test_retained_output_is_the_newest_without_a_gap(tmp_path):
     log = rotated(tmp_path / "output.log")
     log.write(lines(200))
-    kept = read_all(LogReader(tmp_path / "output.log", 3))
-    assert lines(200).endswith(kept)
-    assert kept.startswith(b"line ")
-    assert len(kept) > 64
+    stored = read_all(LogReader(tmp_path / "output.log", 3))
+    assert lines(200).endswith(stored)
+    assert stored.startswith(b"line ")
+    assert len(stored) > 64
 
 
 def test_a_line_longer_than_a_file_is_cut_into_files(tmp_path):
@@ -61,8 +61,8 @@ def test_a_single_file_is_begun_anew(tmp_path):
 def test_the_last_lines_are_found_across_rotated_files(tmp_path, tail):
     log = rotated(tmp_path / "output.log")
     log.write(lines(20))
-    kept = read_all(LogReader(tmp_path / "output.log", 3)).splitlines(keepends=True)
-    expected = b"".join(kept[-tail:]) if tail else b""
+    stored = read_all(LogReader(tmp_path / "output.log", 3)).splitlines(keepends=True)
+    expected = b"".join(stored[-tail:]) if tail else b""
     assert read_all(LogReader(tmp_path / "output.log", 3, tail)) == expected
 
 
@@ -91,7 +91,7 @@ def test_a_reader_goes_on_through_rotations(tmp_path):
     assert heard + read_all(reader) == lines(40)
 
 
-def test_a_reader_left_far_behind_goes_on_with_the_oldest_that_is_kept(tmp_path):
+def test_a_reader_far_behind_continues_with_the_oldest_retained_output(tmp_path):
     log = rotated(tmp_path / "output.log")
     log.write(lines(1))
     reader = LogReader(tmp_path / "output.log", 3)

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from mooring.agent import backoff
+from mooring.agent.connection import backoff
 
 
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "random", Random(7))
+    monkeypatch.setattr("mooring.concurrency.backoff.random", Random(7))
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,18 @@
-"""The server is told which images a node has: the largest, by whole names, once for every change."""
+"""Image reports: an agent reports the largest images of its node by full name, once per change."""
 
 import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
-from mooring.agent.image_reports import ImageReports, largest
+from mooring.agent.connection.image_reports import ImageReports, largest
 from mooring.model.errors import MooringError
-from mooring.model.images import MOST_REPORTED
-from mooring.wire.agent import FromAgent, Images
+from mooring.model.workloads.images import MAX_REPORTED_IMAGES
+from mooring.wire.agents.agent_protocol import FromAgent, Images
 from tests.agent.builders import eventually
 
 
-class Keeper:
+class TaskReconciler:
     def __init__(self) -> None:
         self.present: Mapping[str, int] | None = {}
         self.problem: Exception = MooringError("the engine sleeps")
@@ -33,39 +33,39 @@ class Line:
         self.sent.append(message)
 
 
-async def test_images_are_told_at_once_and_again_only_when_they_are_others() -> None:
-    reports, keeper, line = ImageReports(), Keeper(), Line()
-    keeper.present = {"nginx": 7}
-    run = asyncio.create_task(reports.run(cast(Any, line), cast(Any, [keeper, object()])))
+async def test_images_are_reported_at_once_and_again_only_after_a_change() -> None:
+    reports, reconciler, line = ImageReports(), TaskReconciler(), Line()
+    reconciler.present = {"nginx": 7}
+    run = asyncio.create_task(reports.run(cast(Any, line), cast(Any, [reconciler, object()])))
     await eventually(lambda: line.sent == [Images(images={"docker.io/library/nginx:latest": 7})])
 
     reports.used(frozenset({"sha256:1"}))
-    await eventually(lambda: keeper.asked == 2)
-    keeper.present = None
+    await eventually(lambda: reconciler.asked == 2)
+    reconciler.present = None
     reports.used(frozenset({"sha256:2"}))
-    await eventually(lambda: keeper.asked == 3)
-    keeper.problem = OSError("a full disk")
+    await eventually(lambda: reconciler.asked == 3)
+    reconciler.problem = OSError("a full disk")
     reports.used(frozenset({"sha256:3"}))
-    await eventually(lambda: keeper.asked == 4)
+    await eventually(lambda: reconciler.asked == 4)
     assert len(line.sent) == 1
-    keeper.present = {"localhost/tool:1": 9}
+    reconciler.present = {"localhost/tool:1": 9}
     reports.used(frozenset({"sha256:1", "sha256:2"}))
     await eventually(lambda: line.sent[1:] == [Images(images={"localhost/tool:1": 9})])
     run.cancel()
 
 
-async def test_a_new_connection_is_told_anew() -> None:
-    reports, keeper = ImageReports(), Keeper()
+async def test_image_reports_are_repeated_on_a_new_connection() -> None:
+    reports, reconciler = ImageReports(), TaskReconciler()
     lines = [Line(), Line()]
     for line in lines:
-        run = asyncio.create_task(reports.run(cast(Any, line), cast(Any, [keeper])))
+        run = asyncio.create_task(reports.run(cast(Any, line), cast(Any, [reconciler])))
         await eventually(partial(getattr, line, "sent"))
         run.cancel()
     assert [line.sent for line in lines] == [[Images(images={})]] * 2
 
 
-def test_only_the_largest_are_told_and_only_what_has_a_name() -> None:
-    many = {f"localhost/i:{number}": number for number in range(MOST_REPORTED + 5)}
+def test_only_the_largest_named_images_are_reported() -> None:
+    many = {f"localhost/i:{number}": number for number in range(MAX_REPORTED_IMAGES + 5)}
     found = largest([many, {"Not A Name": 10**9}])
-    assert len(found) == MOST_REPORTED
+    assert len(found) == MAX_REPORTED_IMAGES
     assert min(found.values()) == 5

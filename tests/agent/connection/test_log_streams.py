@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 from uuid import uuid4
 
-from mooring.agent.log_streams import LogStreams
-from mooring.agent.runtime import Runtime
-from mooring.agent.stream import Connection
+from mooring.agent.connection.log_streams import LogStreams
+from mooring.agent.connection.stream import Connection
+from mooring.agent.runtimes.contract import Runtime
 from mooring.model.errors import Unavailable
-from mooring.wire.agent import LogChunk, LogRequest
+from mooring.wire.agents.agent_protocol import LogChunk, LogRequest
 from tests.agent.builders import eventually
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from mooring.agent.outbox import Outbox
+from mooring.agent.connection.outbox import Outbox
 from mooring.agent.reconcile import Finding
-from mooring.wire.agent import TaskReport
+from mooring.wire.agents.agent_protocol import TaskReport
 
 
 def finding(task_id: UUID, status: str, *, ran: bool = False, gone: bool = False) -> Finding:

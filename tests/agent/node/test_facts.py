@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.facts import declared_devices, graphics_processors, machine_facts
+from mooring.agent.node.facts import declared_devices, graphics_processors, machine_facts
 from mooring.agent.options import Options
+from mooring.agent.runtimes.process.isolation import Isolation
 from mooring.model.errors import InvalidInput
-from mooring.wire.agent import DeviceFact
+from mooring.wire.agents.agent_protocol import DeviceFact
 
 
 def tool(folder: Path, output: str) -> None:
@@ -40,7 +41,14 @@ def test_declared_devices_are_numbered_and_make_the_capacity(tmp_path):
         (1, "A100", 80 * 1024**3),
         (2, "T4", None),
     ]
-    facts = machine_facts(tmp_path, runtimes={"process": {}}, multi_tenant=True, options=Options(devices=devices))
+    facts = machine_facts(
+        tmp_path,
+        runtimes={"process": {}},
+        multi_tenant=True,
+        isolation=Isolation("user", "no namespaces"),
+        options=Options(devices=devices),
+    )
+    assert (facts.isolation, facts.isolation_reason) == ("user", "no namespaces")
     assert (facts.capacity["gpu"], facts.capacity["fpga"]) == (3000, 2)
     assert facts.enforces == {"gpu": "environment", "fpga": "environment"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mooring.agent import hugepages, use
+from mooring.agent.node import hugepages, usage_counters
 
 MIB = 1024**2
 
@@ -16,13 +16,13 @@ def test_what_is_set_apart_is_the_capacity_of_its_size(tmp_path: Path):
     assert hugepages.capacity(tmp_path) == {"hugepages-2Mi": 1024 * MIB}
 
 
-def test_a_container_is_held_to_what_it_asked_for_and_to_none_of_other_sizes(tmp_path: Path):
+def test_a_container_is_limited_to_its_huge_pages_and_none_of_other_sizes(tmp_path: Path):
     files = ["hugetlb.2MB.limit_in_bytes", "hugetlb.1GB.limit_in_bytes", "hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"]
     for name in files:
         (tmp_path / name).write_text("before")
     asked = {"hugepages-2Mi": 4 * MIB}
     hugepages.hold({"hugetlb": tmp_path}, asked)
-    hugepages.hold({use.UNIFIED: tmp_path}, asked)
+    hugepages.hold({usage_counters.UNIFIED: tmp_path}, asked)
     assert [(tmp_path / name).read_text() for name in files] == [str(4 * MIB), "0", str(4 * MIB), "before"]
 
 

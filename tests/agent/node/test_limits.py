@@ -1,4 +1,4 @@
-"""How limits are kept: what is written to cgroups, and where they are found."""
+"""Enforcement of limits: cgroup settings, discovery of cgroups, and the division of memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from uuid import uuid4
 
 import pytest
 
-from mooring.agent.limits import Cgroups, enforcement, find, mount_point, own_group, settings
-from mooring.agent.supervisor.tree import oom_kills
+from mooring.agent.node import limits
+from mooring.agent.node.limits import (
+    Cgroups,
+    enforcement,
+    find,
+    mount_point,
+    own_group,
+    settings,
+)
+from mooring.agent.runtimes.process.supervisor.tree import oom_kills
+
+MIB = 1024 * 1024
 
 ALL = frozenset({"cpu", "memory", "pids"})
 UNIFIED = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
@@ -42,7 +52,7 @@ def test_slots_become_the_limits_of_a_cgroup():
     assert written["pids.max"] == "100"
 
 
-def test_a_tiny_share_of_a_processor_is_raised_to_what_the_kernel_takes():
+def test_a_tiny_cpu_request_is_raised_to_the_minimum_of_the_kernel():
     assert settings({"cpu": 1}, 100, ALL)["cpu.max"] == "1000 100000"
 
 
@@ -59,7 +69,7 @@ def test_a_task_gets_a_cgroup_per_container_named_by_ids_only(tmp_path):
     assert (tmp_path / str(task_id) / "supervisor").is_dir()
 
 
-def test_what_cannot_be_kept_is_said_so():
+def test_limits_that_cannot_be_enforced_are_reported_as_such():
     assert enforcement(None, agent_uid=0) == {"cpu": "none", "memory": "rlimit", "pids": "rlimit", "storage": "none"}
     assert enforcement(None, agent_uid=1000)["pids"] == "none"
     assert enforcement(Cgroups(Path("/x"), ALL), agent_uid=0)["cpu"] == "cgroup"
@@ -92,3 +102,38 @@ def test_a_delegated_cgroup_below_a_closed_one_is_used(tmp_path, monkeypatch):
 def test_the_kernels_count_of_memory_kills_is_read():
     assert oom_kills("low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 1\n") == 3
     assert oom_kills("") == 0
+
+
+@pytest.mark.parametrize(
+    ("memory", "charged", "private_folders", "expected"),
+    [
+        # A cgroup charges the task for its files: a tmpfs may be as large as the memory.
+        ([100], True, True, [(None, 100)]),
+        ([100, 0], True, True, [(None, 100), (None, 128)]),
+        # 100 = 75 for data + 25 for files
+        ([100], False, True, [(75, 25)]),
+        # 400 = (75 + 225) for data + 2 x 50 for files
+        ([100, 300], False, True, [(75, 50), (225, 50)]),
+        # The container without a request has a part of the task's memory, too.
+        ([200, 0], False, True, [(150, 25), (None, 25)]),
+        # Without private folders there is no tmpfs, and all memory is for data.
+        ([100], False, False, [(100, None)]),
+        ([0], False, True, [(None, 256)]),
+        ([0, 0], True, True, [(None, 128), (None, 128)]),
+    ],
+)
+def test_data_and_files_in_memory_share_the_memory_of_the_task(
+    memory: list[int], charged: bool, private_folders: bool, expected: list[tuple[int | None, int | None]]
+) -> None:
+    slots = [{"memory": each * MIB} if each else {} for each in memory]
+    found = limits.memory_limits(slots, charged=charged, private_folders=private_folders)
+    assert [
+        (each.data_bytes and each.data_bytes // MIB, each.tmpfs_bytes // MIB if private_folders else None)
+        for each in found
+    ] == expected
+
+
+@pytest.mark.parametrize("charged", [False, True])
+def test_the_tmpfs_of_a_tiny_task_is_never_unlimited(charged: bool) -> None:
+    found = limits.memory_limits([{"memory": 3}], charged=charged, private_folders=True)
+    assert found[0].tmpfs_bytes == 4096

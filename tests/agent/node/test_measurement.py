@@ -1,4 +1,4 @@
-"""Measured use: what cgroups and processes tell, and how it becomes averages that the server is told of."""
+"""Measured usage: readings of cgroups and processes, and the averages sent to the server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mooring.agent import limits, use
-from mooring.agent.measuring import Meter
-from mooring.agent.use import Use
-from mooring.model.resources import oom_score
-from mooring.wire.agent import TaskMeasure
+from mooring.agent.node import limits, usage_counters
+from mooring.agent.node.measurement import Meter
+from mooring.agent.node.usage_counters import Usage
+from mooring.model.resources.task_resources import oom_score
+from mooring.wire.agents.agent_protocol import TaskMeasure
 from tests.agent.builders import DEADLINE_SECONDS, container, order
 from tests.agent.conftest import Node
 
@@ -44,7 +44,7 @@ def test_a_v2_cgroup_tells_everything(tmp_path):
         io__stat="8:0 rbytes=4096 wbytes=100 rios=1 wios=1\n8:16 rbytes=4 wbytes=0 rios=1 wios=0\n",
     )
     # the part of the page cache that would be given back does not count
-    assert use.of_cgroup({use.UNIFIED: folder}) == Use(2_500_000, 600_000, 4100, 100)
+    assert usage_counters.of_cgroup({usage_counters.UNIFIED: folder}) == Usage(2_500_000, 600_000, 4100, 100)
 
 
 def test_v1_controllers_tell_before_the_v2_half_of_a_hybrid_machine(tmp_path):
@@ -57,34 +57,36 @@ def test_v1_controllers_tell_before_the_v2_half_of_a_hybrid_machine(tmp_path):
             tmp_path / "blkio",
             blkio__throttle__io_service_bytes_recursive="8:0 Read 10\n8:0 Write 20\n8:0 Total 30\nTotal 30\n",
         ),
-        use.UNIFIED: write(tmp_path / "unified", cpu__stat="usage_usec 7\n"),
+        usage_counters.UNIFIED: write(tmp_path / "unified", cpu__stat="usage_usec 7\n"),
     }
-    assert use.of_cgroup(folders) == Use(3_000_000, 8000, 10, 20)
-    assert use.of_cgroup({use.UNIFIED: folders[use.UNIFIED]}) == Use(7, None, None, None)
+    assert usage_counters.of_cgroup(folders) == Usage(3_000_000, 8000, 10, 20)
+    assert usage_counters.of_cgroup({usage_counters.UNIFIED: folders[usage_counters.UNIFIED]}) == Usage(
+        7, None, None, None
+    )
 
 
 def test_a_sum_with_an_unknown_part_is_unknown():
-    assert use.total([Use(1, 2, None, 4), Use(1, 2, 3, 4)]) == Use(2, 4, None, 8)
-    assert Use(1, None, 3, None).or_else(Use(9, 9, 9, 9)) == Use(1, 9, 3, 9)
+    assert usage_counters.total([Usage(1, 2, None, 4), Usage(1, 2, 3, 4)]) == Usage(2, 4, None, 8)
+    assert Usage(1, None, 3, None).or_else(Usage(9, 9, 9, 9)) == Usage(1, 9, 3, 9)
 
 
 def test_hierarchies_are_found_where_they_are_mounted():
-    assert use.mounts_of(UNIFIED) == {use.UNIFIED: (Path("/sys/fs/cgroup"), "/")}
-    found = use.mounts_of(OLD)
+    assert usage_counters.mounts_of(UNIFIED) == {usage_counters.UNIFIED: (Path("/sys/fs/cgroup"), "/")}
+    found = usage_counters.mounts_of(OLD)
     assert found["cpuacct"] == (Path("/sys/fs/cgroup/cpu,cpuacct"), "/")
     assert found["memory"] == (Path("/sys/fs/cgroup/memory"), "/docker/abc")
-    assert use.UNIFIED not in found
+    assert usage_counters.UNIFIED not in found
 
 
 def test_a_counter_becomes_the_average_since_the_last_look():
     meter, old, new = Meter(), uuid4(), uuid4()
-    assert meter.measures({old: Use(5_000_000, 10, 0, 0)}, 100.0) == []
+    assert meter.measures({old: Usage(5_000_000, 10, 0, 0)}, 100.0) == []
     # 4 s of a processor in 8 s are half a core; what began since has worked for 2 s of them
-    first = {m.task_id: m for m in meter.measures({old: Use(9_000_000, 20, 7, 8), new: Use(2_000_000)}, 108.0)}
+    first = {m.task_id: m for m in meter.measures({old: Usage(9_000_000, 20, 7, 8), new: Usage(2_000_000)}, 108.0)}
     assert (first[old].cpu_millicores, first[new].cpu_millicores) == (HALF, HALF // 2)
     assert (first[old].memory_bytes, first[old].read_bytes, first[old].written_bytes) == (20, 7, 8)
     # a restart begins to count anew, and no use is less than none
-    (again,) = meter.measures({old: Use(1_000_000, 20, 0, 0)}, 116.0)
+    (again,) = meter.measures({old: Usage(1_000_000, 20, 0, 0)}, 116.0)
     assert again.cpu_millicores == 0
 
 
@@ -95,21 +97,21 @@ async def test_a_running_process_is_measured_and_an_ended_one_is_not(node):
         await node.runtime.start(task)
         await node.until(task, "RUNNING")
     await node.runtime.measures()
-    found = await _once_busy(node, busy.task_id)
+    found = await _once_apart(node, busy.task_id, calm.task_id)
     assert found.keys() == {busy.task_id, calm.task_id}
-    assert found[calm.task_id].cpu_millicores < HALF / 5
     assert found[busy.task_id].memory_bytes > found[calm.task_id].memory_bytes > 0
     await node.runtime.stop(busy.task_id, 0, "requested")
     await node.end(busy)
     assert [measure.task_id for measure in await node.runtime.measures()] == [calm.task_id]
 
 
-async def _once_busy(node: Node, task_id: UUID) -> dict[UUID, TaskMeasure]:
+async def _once_apart(node: Node, busy: UUID, calm: UUID) -> dict[UUID, TaskMeasure]:
+    """The measures once one works and the other does not: to start is work, too."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             await asyncio.sleep(0.05)
             found = {measure.task_id: measure for measure in await node.runtime.measures()}
-            if found[task_id].cpu_millicores > HALF / 5:
+            if found[calm].cpu_millicores < HALF / 5 < found[busy].cpu_millicores:
                 return found
 
 
@@ -119,7 +121,7 @@ def test_the_work_of_children_that_ended_stays_counted():
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"done\n"
-        used = use.Processes().below(os.getpid()).cpu_microseconds
+        used = usage_counters.Processes().below(os.getpid()).cpu_microseconds
         parent.kill()
     assert used is not None
     assert used >= 100_000
@@ -136,7 +138,7 @@ def test_the_work_of_children_that_ended_stays_counted():
         ("Burstable", 4 << 30, 2),
     ],
 )
-def test_the_quality_decides_who_is_ended_first_without_memory(quality, memory, score):
+def test_the_quality_of_a_task_decides_its_oom_score(quality, memory, score):
     assert oom_score(quality, memory, 4 << 30) == score
 
 
@@ -149,5 +151,5 @@ async def test_a_process_carries_the_score_of_its_quality(node):
 async def test_a_guaranteed_process_is_spared_where_that_is_allowed(node):
     task = order("sh", "-c", "cat /proc/self/oom_score_adj", quality="Guaranteed")
     await node.run(task)
-    spared = limits.may_spare() and node.runtime.enforces["memory"] == "cgroup"
+    spared = limits.can_lower_oom_score() and node.runtime.enforces["memory"] == "cgroup"
     assert await node.output(task) == ("-997\n" if spared else "0\n")

@@ -1,4 +1,4 @@
-"""What is kept of ended tasks, and when the disk is a problem."""
+"""Retention of ended tasks, and disk problems."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from mooring.agent.facts import machine_facts, measure
 from mooring.agent.folders import reachable, size_bytes
+from mooring.agent.node.facts import machine_facts, measure
+from mooring.agent.node.retention import RetainedTask, expired
 from mooring.agent.options import Options
-from mooring.agent.retention import Kept, expired
+from mooring.agent.runtimes.process.isolation import Isolation
 
 
-def kept(ended_at: float, size_bytes: int = 10) -> Kept:
-    return Kept(uuid4(), ended_at, size_bytes)
+def retained(ended_at: float, size_bytes: int = 10) -> RetainedTask:
+    return RetainedTask(uuid4(), ended_at, size_bytes)
 
 
 def test_tasks_that_ended_too_long_ago_are_removed():
-    old, young = kept(0.0), kept(90.0)
+    old, young = retained(0.0), retained(90.0)
     assert expired([young, old], now=100.0, keep_seconds=50, keep_bytes=1000) == [old.task_id]
 
 
 def test_the_oldest_are_removed_until_the_rest_is_small_enough():
-    first, second, third = kept(1.0, 40), kept(2.0, 40), kept(3.0, 40)
+    first, second, third = retained(1.0, 40), retained(2.0, 40), retained(3.0, 40)
     assert expired([third, first, second], now=4.0, keep_seconds=100, keep_bytes=80) == [first.task_id]
     assert expired([third, first, second], now=4.0, keep_seconds=100, keep_bytes=79) == [first.task_id, second.task_id]
 
 
 def test_nothing_is_removed_while_all_is_young_and_small():
-    assert expired([kept(1.0), kept(2.0)], now=3.0, keep_seconds=100, keep_bytes=100) == []
+    assert expired([retained(1.0), retained(2.0)], now=3.0, keep_seconds=100, keep_bytes=100) == []
 
 
 def test_a_nearly_full_disk_is_a_problem_with_the_share_used(tmp_path, monkeypatch):
@@ -41,8 +42,9 @@ def test_a_nearly_full_disk_is_a_problem_with_the_share_used(tmp_path, monkeypat
     assert measure([tmp_path], 97.0).problem is None
 
 
-def test_the_machine_says_what_it_has(tmp_path):
-    facts = machine_facts(tmp_path, runtimes={"process": {"cpu": "none"}}, multi_tenant=False, options=Options())
+def test_facts_contain_the_resources_of_the_machine(tmp_path):
+    runtimes = {"process": {"cpu": "none"}}
+    facts = machine_facts(tmp_path, runtimes=runtimes, multi_tenant=False, isolation=Isolation(), options=Options())
     assert facts.capacity["cpu"] == (psutil.cpu_count() or 1) * 1000
     assert facts.capacity["memory"] == psutil.virtual_memory().total
     assert facts.capacity["storage"] > 0

@@ -1,4 +1,4 @@
-"""What an agent is told about a task: what it is made from, and its place in its workload."""
+"""Desired tasks in the agent protocol: their contents, and their position in their workload."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -7,16 +7,30 @@ from uuid import UUID
 
 import pytest
 
-from mooring.api.orders import desired_task, variables_of
-from mooring.model.containers import Container, Mount, Probe, TaskTemplate, Volume, VolumeKind
-from mooring.model.workloads import Kind
-from mooring.store import templates
-from mooring.store.mounts import Mounted
-from mooring.wire.agent import ContainerSpec, DesiredTask, MountSpec, Peer, ProbeSpec, VolumeSpec
+from mooring.api.agents.orders import desired_task, variables_of
+from mooring.model.workloads.containers import (
+    Container,
+    Mount,
+    Probe,
+    TaskTemplate,
+    Volume,
+    VolumeKind,
+)
+from mooring.model.workloads.workload import Kind
+from mooring.store.workloads import templates
+from mooring.store.workloads.mounts import Mounted
+from mooring.wire.agents.agent_protocol import (
+    ContainerSpec,
+    DesiredTask,
+    MountSpec,
+    Peer,
+    ProbeSpec,
+    VolumeSpec,
+)
 
 
 @pytest.mark.parametrize(
-    ("kind", "array", "tasks", "index", "told"),
+    ("kind", "array", "tasks", "index", "received"),
     [
         (Kind.SESSION, None, 1, 0, {"MOORING_TASK_ROLE": "main", "MOORING_CLUSTER_SIZE": "1"}),
         (Kind.SESSION, None, 3, 2, {"MOORING_TASK_ROLE": "sub", "MOORING_CLUSTER_SIZE": "3"}),
@@ -30,14 +44,14 @@ from mooring.wire.agent import ContainerSpec, DesiredTask, MountSpec, Peer, Prob
         (Kind.DEPLOYMENT, None, 3, 1, {}),
     ],
 )
-def test_a_task_is_told_its_index_or_its_role(
-    kind: Kind, array: dict[str, int] | None, tasks: int, index: int, told: dict[str, str]
+def test_a_task_gets_its_index_or_its_role(
+    kind: Kind, array: dict[str, int] | None, tasks: int, index: int, received: dict[str, str]
 ):
-    assert variables_of(kind, array, tasks, index) == told
+    assert variables_of(kind, array, tasks, index) == received
 
 
 def ordered(
-    template: TaskTemplate, together: Sequence[Any] = (), mounted: Sequence[Mounted] = (), **changes: Any
+    template: TaskTemplate, gang: Sequence[Any] = (), mounted: Sequence[Mounted] = (), **changes: Any
 ) -> DesiredTask:
     row: dict[str, Any] = {
         "id": UUID(int=1),
@@ -49,6 +63,8 @@ def ordered(
         "user_id": UUID(int=3),
         "project_id": UUID(int=4),
         "project_number": 1,
+        "project": "vision",
+        "node": "n1",
         "os_user": None,
         "ports": None,
         "devices": None,
@@ -60,7 +76,14 @@ def ordered(
         "template": templates.encode(template),
         "node_id": UUID(int=5),
     }
-    return desired_task(SimpleNamespace(**row | changes), together, mounted)
+    return desired_task(SimpleNamespace(**row | changes), gang, mounted)
+
+
+def test_every_task_gets_the_names_of_its_node_and_project():
+    template = TaskTemplate((Container(command=("true",)),))
+    for kind in (Kind.DEPLOYMENT, Kind.SESSION):
+        variables = ordered(template, kind=kind).variables
+        assert (variables["MOORING_NODE"], variables["MOORING_PROJECT"]) == ("n1", "vision")
 
 
 def other(index: int, status: str = "SCHEDULED", **changes: Any) -> Any:
@@ -81,40 +104,40 @@ def other(index: int, status: str = "SCHEDULED", **changes: Any) -> Any:
 )
 def test_main_starts_when_the_others_on_nodes_run(others: list[str], action: str):
     template = TaskTemplate((Container(command=("true",)),))
-    together = [other(0), *(other(index, status) for index, status in enumerate(others, start=1))]
-    assert ordered(template, together).action == action
-    assert ordered(template, together, task_index=1).action == "run"
-    assert ordered(template, together, status="TERMINATING").action == "stop"
+    gang = [other(0), *(other(index, status) for index, status in enumerate(others, start=1))]
+    assert ordered(template, gang).action == action
+    assert ordered(template, gang, task_index=1).action == "run"
+    assert ordered(template, gang, status="TERMINATING").action == "stop"
 
 
-def test_a_task_is_told_who_it_works_with_until_it_has_started():
+def test_a_task_gets_its_peers_until_it_has_started():
     template = TaskTemplate((Container(image="nginx", ports=(80,)),))
     ports = [["tcp", 30001], ["tcp", 30002]]
-    together = [
+    gang = [
         other(0, ports=ports),
         other(1, "RUNNING", address="10.88.0.4", ports=ports),
         other(2, "RUNNING", address="10.88.0.5", ports=ports, node_id=UUID(int=5)),
         other(3, "PENDING", node_id=None, node_address=None),
     ]
-    assert ordered(template, together).peers == [
+    assert ordered(template, gang).peers == [
         Peer(index=0, name="main", address="10.0.0.0", ports=[30001, 30002]),
         Peer(index=1, name="sub1", address="10.0.0.1", ports=[30001, 30002]),
         # On the same node it is reached in the network that they share, on the port that it listens on.
         Peer(index=2, name="sub2", address="10.88.0.5", ports=[80, 30002]),
         Peer(index=3, name="sub3"),
     ]
-    assert ordered(template, together, status="RUNNING").peers == []
+    assert ordered(template, gang, status="RUNNING").peers == []
 
 
 @pytest.mark.parametrize("loopback", ["127.0.0.1", "::1", "localhost"])
-def test_a_container_is_not_told_the_loopback_of_a_node_which_would_be_its_own(loopback: str):
-    together = [other(0, node_address=loopback), other(1, "RUNNING", node_address=loopback, ports=[["tcp", 30001]])]
+def test_a_container_does_not_get_the_loopback_address_of_a_node(loopback: str):
+    gang = [other(0, node_address=loopback), other(1, "RUNNING", node_address=loopback, ports=[["tcp", 30001]])]
     contained, process = Container(image="nginx"), Container(command=("work",))
-    assert [peer.address for peer in ordered(TaskTemplate((contained,)), together).peers] == [None, None]
-    assert [peer.address for peer in ordered(TaskTemplate((process,)), together).peers] == [loopback, loopback]
+    assert [peer.address for peer in ordered(TaskTemplate((contained,)), gang).peers] == [None, None]
+    assert [peer.address for peer in ordered(TaskTemplate((process,)), gang).peers] == [loopback, loopback]
 
 
-def test_an_agent_is_told_all_that_was_said_of_the_containers():
+def test_an_agent_gets_every_field_of_the_containers():
     fetch = Container("fetch", image="busybox", mounts=(Mount("data", "/data"),))
     log = Container("log", image="log", sidecar=True)
     main = Container(
@@ -146,13 +169,13 @@ def test_an_agent_is_told_all_that_was_said_of_the_containers():
         ({"cpu": 1000, "memory": 1 << 30}, {"cpu": 2000}, "Burstable"),
     ],
 )
-def test_a_task_that_is_held_to_what_it_asks_for_is_hurt_last(
+def test_a_task_limited_to_its_request_has_the_guaranteed_quality(
     slots: dict[str, int], limits: dict[str, int], quality: str
 ):
     assert ordered(TaskTemplate((Container(image="nginx", slots=slots, limits=limits),))).quality == quality
 
 
-def test_volumes_of_the_project_are_told_by_their_ids():
+def test_project_volumes_are_sent_with_their_ids():
     asked = (
         Volume("data", VolumeKind.NAMED),
         Volume("pictures", VolumeKind.NAMED),
@@ -160,14 +183,14 @@ def test_volumes_of_the_project_are_told_by_their_ids():
         Volume("tmp"),
     )
     here, everywhere = UUID(int=8), UUID(int=9)
-    told = ordered(
+    received = ordered(
         TaskTemplate((Container(image="busybox"),), volumes=asked),
         mounted=[
             Mounted(here, "data", 1, False, UUID(int=7), "n1"),
             Mounted(everywhere, "pictures", 1, True, None, None, "/mnt/shared"),
         ],
     ).volumes
-    assert told == [
+    assert received == [
         VolumeSpec(name="data", kind="named", volume_id=here),
         VolumeSpec(name="pictures", kind="shared", volume_id=everywhere, path="/mnt/shared"),
         VolumeSpec(name="disk", kind="host", path="/data"),

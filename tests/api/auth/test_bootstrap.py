@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from mooring import clock
-from mooring.api.bootstrap import first_start
-from mooring.api.passwords import Passwords
+from mooring.api.auth.bootstrap import first_start
+from mooring.api.auth.passwords import Passwords
 from mooring.model.errors import InvalidInput
-from mooring.store import tenants, users
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
+from mooring.store.tenancy import tenants, users
 
 
 async def start(database: Database, password: str | None = None) -> str | None:

@@ -1,4 +1,4 @@
-"""Who may do what: admins and users, with what is theirs and what is not."""
+"""Authorisation of admins and users, for their own objects and those of others."""
 
 from typing import Any
 
@@ -58,10 +58,10 @@ ADMIN_ONLY: list[tuple[str, str, dict[str, Any] | None, int]] = [
     ("GET", "/api/workloads?everyone=true", None, 200),
 ]
 EVERYBODY = ["/api/auth/me", "/api/workloads", "/api/deployment/list", "/api/nodes", "/api/nodes/n1", "/api/pools"]
-PUBLIC = ["/health", "/ready", "/metrics", "/docs", "/openapi.json"]
+PUBLIC = ["/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"]
 
 
-async def test_what_is_for_admins_is_refused_to_users_and_nothing_is_written(world: World):
+async def test_admin_routes_are_refused_to_users_and_nothing_is_written(world: World):
     await world.add_node("n1")
     bob = await world.user("bob")
     before = await world.counts()
@@ -77,7 +77,7 @@ async def test_what_is_for_admins_is_refused_to_users_and_nothing_is_written(wor
         assert (path, answer.status_code) == (path, expected)
 
 
-async def test_what_everybody_may_read_needs_a_login(world: World):
+async def test_public_reads_need_a_login(world: World):
     await world.add_node("n1")
     bob = await world.user("bob")
     for path in EVERYBODY:

@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 
 from mooring import clock
-from mooring.api import signing
-from mooring.api.signing import FILE_NAME, SigningKey, SigningKeys
-from mooring.api.tokens import Claims, Tokens
+from mooring.api.auth import signing
+from mooring.api.auth.signing import FILE_NAME, SigningKey, SigningKeys
+from mooring.api.auth.tokens import Claims, Tokens
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
 
 
 def test_the_first_start_makes_a_key_that_only_its_owner_can_read(tmp_path: Path):

@@ -1,12 +1,13 @@
-"""A server works with clients and agents one version back; who is older, or newer, is told what to do."""
+"""A server works with clients and agents one version back; others get an error that says what to do."""
 
 import pytest
 
 from mooring import __version__
-from mooring.api.compatibility import refused_agent
-from mooring.wire import agent, versions
-from mooring.wire.agent import Hello
-from tests.api.test_hub import FACTS
+from mooring.api.compat.versions import refused_agent
+from mooring.wire import versions
+from mooring.wire.agents import agent_protocol
+from mooring.wire.agents.agent_protocol import Hello
+from tests.api.agents.test_hub import FACTS
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -31,7 +32,7 @@ async def test_clients_of_this_version_and_the_one_before_are_served(world: Worl
 
 
 @on_sqlite
-async def test_an_older_client_is_refused_with_both_versions_and_what_to_do(world: World):
+async def test_an_older_client_is_refused_with_both_versions_and_a_remedy(world: World):
     answer = await world.client.get("/health", headers=client(versions.OLDEST_PROTOCOL - 1))
     assert (answer.status_code, answer.json()["code"]) == (426, "client-too-old")
     message = answer.json()["message"]
@@ -41,9 +42,9 @@ async def test_an_older_client_is_refused_with_both_versions_and_what_to_do(worl
 
 
 @on_sqlite
-async def test_a_newer_client_learns_why_the_server_does_not_know_what_it_asks_for(world: World):
+async def test_a_newer_client_learns_that_the_server_is_older(world: World):
     newer, admin = client(versions.PROTOCOL + 1), await world.admin()
-    unknown_path = await world.client.get("/api/some/news", headers=newer)
+    unknown_path = await world.client.get("/api/some/news", headers=admin | newer)
     field = {"name": "n", "resources": {}, "news": 1}
     unknown_field = await world.client.post("/api/nodes", json=field, headers=admin | newer)
     for answer, status in ((unknown_path, 404), (unknown_field, 422)):
@@ -54,9 +55,12 @@ async def test_a_newer_client_learns_why_the_server_does_not_know_what_it_asks_f
 
 @pytest.mark.parametrize(
     ("protocol", "cure"),
-    [(agent.OLDEST_PROTOCOL - 1, "upgrade the agent"), (agent.PROTOCOL + 1, "upgrade the servers first")],
+    [
+        (agent_protocol.OLDEST_PROTOCOL - 1, "upgrade the agent"),
+        (agent_protocol.PROTOCOL + 1, "upgrade the servers first"),
+    ],
 )
-def test_an_agent_of_another_protocol_is_told_both_versions_and_what_to_do(protocol: int, cure: str):
+def test_an_agent_of_another_protocol_is_refused_with_both_versions_and_a_remedy(protocol: int, cure: str):
     sentence = refused_agent(Hello(protocol=protocol, facts=FACTS))
     assert sentence is not None
     assert sentence.endswith(cure)
@@ -65,5 +69,5 @@ def test_an_agent_of_another_protocol_is_told_both_versions_and_what_to_do(proto
 
 
 def test_agents_of_this_protocol_and_the_one_before_are_taken():
-    for protocol in (agent.OLDEST_PROTOCOL, agent.PROTOCOL):
+    for protocol in (agent_protocol.OLDEST_PROTOCOL, agent_protocol.PROTOCOL):
         assert refused_agent(Hello(protocol=protocol, facts=FACTS)) is None

@@ -1,4 +1,4 @@
-"""Input that cannot be meant: a clear answer each, nothing written, nothing repeated that may be secret."""
+"""Invalid input: a clear response each, nothing written, nothing repeated that may be secret."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 
 from mooring.client.credentials import Login
-from mooring.wire import api, tenants
+from mooring.wire.cluster.nodes import JoinToken
 from mooring.wire.fields import MAX_BODY_BYTES
+from mooring.wire.tenancy import tenants
+from mooring.wire.tenancy.users import LoginRequest, PasswordChange, Token, UserChange, UserCreated, UserRequest
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -70,7 +72,7 @@ BAD_WORKLOADS: dict[str, Any] = {
 
 @on_sqlite
 @pytest.mark.parametrize("case", BAD_WORKLOADS)
-async def test_a_workload_that_cannot_be_meant_is_refused(world: World, case: str):
+async def test_an_invalid_workload_is_refused(world: World, case: str):
     headers = await world.user("ada")
     before = await world.counts()
     content = json.dumps(BAD_WORKLOADS[case])
@@ -104,7 +106,7 @@ async def test_a_workload_that_cannot_be_meant_is_refused(world: World, case: st
         ("/api/deployment/deploy", {"name": "w", "container_image": "x", "resources": {"cpu": 1.00001, "memory": 512}}),
     ],
 )
-async def test_other_requests_that_cannot_be_meant_are_refused(world: World, path: str, body: dict[str, Any]):
+async def test_other_invalid_requests_are_refused(world: World, path: str, body: dict[str, Any]):
     headers = await world.admin()
     before = await world.counts()
     answer = await world.client.post(path, json=body, headers=headers)
@@ -120,7 +122,7 @@ async def test_other_requests_that_cannot_be_meant_are_refused(world: World, pat
         "sort=id", "status=BROKEN", "kind=lab", "name=%00", "name=a%20b", "all=perhaps", "name=" + "x" * 1000,
     ],
 )  # fmt: skip
-async def test_a_query_that_cannot_be_meant_is_refused(world: World, query: str):
+async def test_an_invalid_query_is_refused(world: World, query: str):
     answer = await world.client.get(f"/api/workloads?{query}", headers=await world.admin())
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
     assert answer.json()["message"].startswith(query.split("=")[0])
@@ -218,14 +220,14 @@ def test_requests_and_answers_do_not_show_their_secrets():
     secret = "open sesame"
     now = datetime(2026, 1, 1, tzinfo=UTC)
     carrying = [
-        api.LoginRequest(username="ada", password=secret),
-        api.PasswordChange(old_password=secret, new_password=secret),
-        api.UserRequest(username="ada", password=secret),
-        api.UserChange(password=secret),
-        api.Token(access_token=secret, expires_in=1),
-        api.JoinToken(token=secret, name="n1", pool="default", expires_at=now),
+        LoginRequest(username="ada", password=secret),
+        PasswordChange(old_password=secret, new_password=secret),
+        UserRequest(username="ada", password=secret),
+        UserChange(password=secret),
+        Token(access_token=secret, expires_in=1),
+        JoinToken(token=secret, name="n1", pool="default", expires_at=now),
         cast(Any, tenants.KeypairCreated).model_construct(secret=secret),
-        cast(Any, api.UserCreated).model_construct(password=secret),
+        cast(Any, UserCreated).model_construct(password=secret),
         Login(username="ada", token=secret, obtained_at=0, expires_at=1),
     ]
     for one in carrying:

@@ -1,4 +1,4 @@
-"""What every answer has in common: one shape of errors, a request id, and no insides shown."""
+"""Properties of every response: one form of errors, a request id, and no internals."""
 
 import httpx2
 import pytest
@@ -102,7 +102,7 @@ async def test_a_message_that_cannot_be_encoded_is_shown_with_question_marks(wor
         ("GET", "/nowhere", 404, "not-found"),
         ("GET", "/api/nowhere", 404, "not-found"),
         ("GET", "/api/nodes/", 404, "not-found"),
-        ("GET", "/", 404, "not-found"),
+        ("POST", "/", 405, "method-not-allowed"),
         ("PUT", "/api/workloads", 405, "method-not-allowed"),
         ("DELETE", "/health", 405, "method-not-allowed"),
     ],
@@ -110,7 +110,7 @@ async def test_a_message_that_cannot_be_encoded_is_shown_with_question_marks(wor
 async def test_unknown_paths_and_methods_have_the_same_shape(
     world: World, method: str, path: str, status: int, code: str
 ):
-    answer = await world.client.request(method, path)
+    answer = await world.client.request(method, path, headers=await world.admin())
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert set(answer.json()) == {"code", "message", "details"}
     if status == 405:

@@ -4,27 +4,35 @@ from uuid import UUID
 
 import pytest
 
-from mooring.api.agent_session import AgentSession
-from mooring.api.task_channels import Channel, TaskChannels
+from mooring.api.agents.agent_session import AgentSession
+from mooring.api.streams.channel_relay import Channel, TaskChannels
 from mooring.model.errors import InvalidInput, NotFound, Unavailable
-from mooring.wire.agent import CHANNEL_WINDOW, ChannelData, ChannelEnd, ChannelOpen, ChannelWindow, Exec, FromServer
+from mooring.wire.agents.agent_protocol import (
+    CHANNEL_WINDOW,
+    ChannelData,
+    ChannelEnd,
+    ChannelOpen,
+    ChannelWindow,
+    Exec,
+    FromServer,
+)
 
 TASK, COMMAND = UUID(int=3), Exec(command=["id"])
 
 
 class Agent:
-    """The stream of one, and what it was told."""
+    """The stream of an agent, with the messages that it received."""
 
     def __init__(self, node: int, protocol: int = 3) -> None:
-        self.told: list[FromServer] = []
+        self.received: list[FromServer] = []
         self.session = AgentSession(UUID(int=node), f"n{node}", UUID(int=2), "hash", self._send, protocol=protocol)
 
     @property
     def channel_id(self) -> UUID:
-        return next(message.channel_id for message in self.told if isinstance(message, ChannelOpen))
+        return next(message.channel_id for message in self.received if isinstance(message, ChannelOpen))
 
     async def _send(self, message: FromServer) -> None:
-        self.told.append(message)
+        self.received.append(message)
 
 
 async def test_an_agent_speaks_in_the_channels_of_its_own_tasks_only():
@@ -35,14 +43,14 @@ async def test_an_agent_speaks_in_the_channels_of_its_own_tasks_only():
         channels.take(other.session, ChannelEnd(channel_id=own.channel_id, exit_code=0))
         channels.end(other.session)
         assert await channel.side.read() == (b"true", False)
-        assert channel.ending is None
-    assert own.told[-1] == ChannelEnd(channel_id=own.channel_id)
+        assert channel.end_message is None
+    assert own.received[-1] == ChannelEnd(channel_id=own.channel_id)
 
 
 @pytest.mark.parametrize(
     ("code", "kind"), [("not-found", NotFound), ("files-refused", InvalidInput), ("port-not-answering", Unavailable)]
 )
-async def test_what_an_agent_refuses_is_an_error_of_its_kind(code: str, kind: type[Exception]):
+async def test_a_refusal_of_an_agent_becomes_the_matching_error(code: str, kind: type[Exception]):
     channels, agent = TaskChannels(), Agent(1)
     async with channels.open(agent.session, TASK, None, COMMAND) as channel:
         channels.take(agent.session, ChannelEnd(channel_id=agent.channel_id, code=code, message="no"))
@@ -58,7 +66,7 @@ async def test_it_ends_with_the_agent_with_the_server_and_with_an_agent_that_sen
             case 0:
                 channels.end(agent.session)
             case 1:
-                channels.hang_up()
+                channels.close_channels()
             case _:
                 data = bytes(CHANNEL_WINDOW)
                 for _ in range(2):
@@ -84,4 +92,4 @@ async def test_agents_that_are_not_here_or_too_old_are_not_asked():
         with pytest.raises(Unavailable, match=code):
             async with TaskChannels().open(agent.session if agent else None, TASK, None, COMMAND):
                 pass
-        assert agent is None or agent.told == []
+        assert agent is None or agent.received == []

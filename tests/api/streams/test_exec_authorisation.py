@@ -11,14 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from mooring.api.entering import entered
-from mooring.api.passing_on import UNREACHABLE, NodeElsewhere
 from mooring.api.services import Services
-from mooring.api.task_channels import Channel
+from mooring.api.streams.channel_relay import Channel
+from mooring.api.streams.exec_authorisation import open_channel
+from mooring.api.streams.server_proxy import UNREACHABLE, NodeOnOtherServer
 from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
-from mooring.model.tenants import Principal, Role
-from mooring.store.views.entrances import Entrance
-from mooring.wire.agent import Dial, Purpose
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.store.views.task_access import TaskLocation
+from mooring.wire.agents.agent_protocol import Dial, Purpose
 
 NOBODY = UUID(int=0)
 SOMEBODY = Principal(
@@ -52,35 +52,34 @@ class Nodes:
 
 
 async def entered_task(tasks: int, problems: Mapping[int, MooringError]) -> int:
-    """The number of the task that was entered, of so many that are tried in their order."""
+    """The number of the task that was open_channel, of so many that are tried in their order."""
 
     async def write(*_: Any, **__: Any) -> None:
         return None
 
     services = SimpleNamespace(
-        rates=SimpleNamespace(open_channel=lambda _: lambda: None),
-        ways_in=Nodes(problems),
+        task_access=Nodes(problems),
         database=SimpleNamespace(write=write),
         now=lambda: datetime.now(UTC),
     )
     ready = [_entrance(number) for number in range(tasks)]
-    async with entered(cast(Services, services), SOMEBODY, ready, None, Dial(port=80)) as channel:
+    async with open_channel(cast(Services, services), SOMEBODY, ready, None, Dial(port=80)) as channel:
         return int(cast(Any, channel).task)
 
 
-def _entrance(number: int) -> Entrance:
+def _entrance(number: int) -> TaskLocation:
     id = UUID(int=number)
-    return Entrance(id, number, "RUNNING", id, f"https://{number}", NOBODY, "web", False, NOBODY, NOBODY, NOBODY)
+    return TaskLocation(id, number, "RUNNING", id, f"https://{number}", NOBODY, "web", False, NOBODY, NOBODY, NOBODY)
 
 
 @pytest.mark.parametrize("problem", [SILENT, ENDED, GONE, AWAY])
-async def test_who_cannot_get_into_one_task_gets_into_the_next(problem: MooringError):
+async def test_a_channel_opens_to_the_next_task_if_one_does_not_answer(problem: MooringError):
     assert await entered_task(3, {0: problem, 1: problem}) == 2
 
 
 async def test_the_server_that_is_asked_is_that_of_a_task_that_is_not_here():
     for problems in ({0: AWAY, 1: SILENT, 2: ENDED}, {0: ENDED, 1: SILENT, 2: AWAY}, {0: SILENT, 1: AWAY, 2: ENDED}):
-        with pytest.raises(NodeElsewhere) as found:
+        with pytest.raises(NodeOnOtherServer) as found:
             await entered_task(3, problems)
         away = next(number for number, problem in problems.items() if problem is AWAY)
         assert found.value.server_url == f"https://{away}"

@@ -1,19 +1,19 @@
-"""Output on its way through the server: whoever does not read holds up nobody, and does not fill the memory."""
+"""Output on its way through the server: a slow reader neither blocks others nor fills the memory."""
 
 from uuid import UUID
 
 import pytest
 
-from mooring.api import task_output as module
-from mooring.api.agent_session import AgentSession
-from mooring.api.task_output import TaskOutput
+from mooring.api.agents.agent_session import AgentSession
+from mooring.api.streams import task_output as module
+from mooring.api.streams.task_output import TaskOutput
 from mooring.model.errors import Unavailable
-from mooring.wire.agent import FromServer, LogChunk, LogRequest
+from mooring.wire.agents.agent_protocol import FromServer, LogChunk, LogRequest
 
 
 @pytest.mark.parametrize("size", [0, 1000])
-async def test_of_one_who_does_not_read_only_so_much_is_kept(size: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_LONGEST_UNREAD_BYTES", 10_000)
+async def test_output_buffered_for_a_slow_reader_is_bounded(size: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_MAX_UNREAD_BYTES", 10_000)
     asked: list[LogRequest] = []
 
     async def send(message: FromServer) -> None:

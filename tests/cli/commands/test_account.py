@@ -38,7 +38,7 @@ def test_a_password_that_others_can_read_is_not_used(server: FakeServer, anonymo
     record_local_server(tmp_path / "data", server.url, "correct horse", mode=0o644)
     result = anonymous("login", "--data", str(tmp_path / "data"))
     assert result.exit_code == 2
-    assert "no admin password that you may read" in result.stderr
+    assert "no admin password that you can read" in result.stderr
 
 
 def test_a_password_comes_from_standard_input(server: FakeServer, anonymous: Mooring) -> None:
@@ -50,9 +50,9 @@ def test_a_password_comes_from_standard_input(server: FakeServer, anonymous: Moo
     assert anonymous("whoami").exit_code == 0
 
 
-def test_without_a_terminal_nobody_is_asked(server: FakeServer, anonymous: Mooring) -> None:
+def test_prompts_without_a_terminal_are_errors(server: FakeServer, anonymous: Mooring) -> None:
     nameless = anonymous("login", "--server", server.url)
-    assert (nameless.exit_code, "give --username" in nameless.stderr) == (2, True)
+    assert (nameless.exit_code, "use --username" in nameless.stderr) == (2, True)
     silent = anonymous("login", "--server", server.url, "--username", "admin")
     assert (silent.exit_code, "--password-stdin" in silent.stderr) == (2, True)
 
@@ -76,12 +76,12 @@ def test_half_of_a_keypair_in_the_environment_is_an_error(
     assert (result.exit_code, "MOORING_SECRET_KEY" in result.stderr) == (2, True)
 
 
-def test_without_a_login_the_error_says_what_to_do(server: FakeServer, anonymous: Mooring) -> None:
+def test_without_a_login_the_error_has_advice(server: FakeServer, anonymous: Mooring) -> None:
     result = anonymous("ps", "--server", server.url)
     assert result.exit_code == 4
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
-        "error: not-authenticated: the token is missing or not valid",
+        "error: not-authenticated: you are not logged in",
         "hint: log in with `mooring login`",
     ]
 
@@ -99,7 +99,7 @@ def test_a_token_of_the_environment_is_used(
 def test_logging_out_forgets_the_login(server: FakeServer, mooring: Mooring) -> None:
     assert mooring("logout").stdout == f"logged out of {server.url}\n"
     assert mooring("whoami", "--server", server.url).exit_code == 4
-    assert "there was no login" in mooring("logout", "--server", server.url).stdout
+    assert "not logged in to" in mooring("logout", "--server", server.url).stdout
     assert CredentialStore.of_user().servers() == []
 
 
@@ -123,9 +123,9 @@ def test_a_changed_password_ends_the_use_of_the_data_folder(
     record_local_server(tmp_path / "data", server.url, "correct horse")
     anonymous("login")
     anonymous("passwd", "--password-stdin", typed="correct horse\nbattery staple\n")
-    kept = CredentialStore.of_user().get(server.url)
-    assert kept is not None
-    assert kept.data_folder is None
+    stored = CredentialStore.of_user().get(server.url)
+    assert stored is not None
+    assert stored.data_folder is None
 
 
 def test_where_nothing_listens_the_exit_code_says_so(anonymous: Mooring) -> None:
@@ -136,7 +136,7 @@ def test_where_nothing_listens_the_exit_code_says_so(anonymous: Mooring) -> None
 
 
 def test_users_are_added_listed_and_changed(server: FakeServer, mooring: Mooring) -> None:
-    added = mooring("user", "create", "ann", "--project", "vision", "--os-user", "annie")
+    added = mooring("user", "create", "ann", "--project", "vision", "--create-project", "--os-user", "annie")
     assert added.exit_code == 0, added.stderr
     assert "password: made-up-password" in added.stdout
     assert server.last("POST", "/api/users").body == {
@@ -153,7 +153,7 @@ def test_users_are_added_listed_and_changed(server: FakeServer, mooring: Mooring
     assert [user["username"] for user in json.loads(mooring("user", "list", "-o", "json").stdout)] == ["admin", "ann"]
 
 
-def test_only_what_is_given_changes_of_a_user(server: FakeServer, mooring: Mooring) -> None:
+def test_only_the_given_fields_of_a_user_change(server: FakeServer, mooring: Mooring) -> None:
     mooring("user", "create", "ann", "--password-stdin", typed="annas password\n")
     assert server.passwords["ann"] == "annas password"
     changed = mooring("user", "change", "ann", "--role", "admin", "--inactive")

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from mooring.wire import accounting
+from mooring.wire.tenancy import accounting
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_on_terminal
 from tests.client.fake_server import FakeServer
@@ -38,7 +38,7 @@ def test_ended_workloads_are_listed_by_their_records(server: FakeServer, mooring
     assert row["ended"] == "2026-01-01T00:00:00+00:00"
 
 
-def test_top_shows_what_tasks_use_beside_what_they_asked_for(server: FakeServer, mooring: Mooring) -> None:
+def test_top_shows_usage_next_to_requests(server: FakeServer, mooring: Mooring) -> None:
     lines = mooring("top", "web", "--pool", "gpu", "--user", "ada", "--sort", "memory").stdout.splitlines()
     asked = {"pool": "gpu", "user": "ada", "name": "web", "sort": "memory", "limit": "50"}
     assert server.last("GET", "/api/usage/tasks").query == asked
@@ -60,18 +60,18 @@ def test_top_draws_anew_on_a_terminal_until_it_is_interrupted(server: FakeServer
         assert terminal.exit_code() == 0
 
 
-def test_free_shows_the_largest_requests_and_what_quotas_leave(server: FakeServer, mooring: Mooring) -> None:
+def test_free_shows_the_largest_requests_within_quotas(server: FakeServer, mooring: Mooring) -> None:
     boxes = [{"cpu": "3", "memory": "16Gi"}, {"cpu": "8", "memory": "4Gi"}]
-    some = accounting.PoolRoom(
+    some = accounting.PoolFreeCapacity(
         pool="default",
         nodes=2,
         free={"cpu": "11", "memory": "20Gi"},
         largest={"cpu": "8", "memory": "16Gi"},
         boxes=boxes,
     )
-    none = accounting.PoolRoom(pool="toy", nodes=0, free={}, largest={}, boxes=[])
+    none = accounting.PoolFreeCapacity(pool="toy", nodes=0, free={}, largest={}, boxes=[])
     left = accounting.QuotaLeft(scope="project", name="vision", left={"gpu": "2"})
-    server.room = accounting.Room(pools=[some, none], quotas=[left])
+    server.free_capacity = accounting.FreeCapacity(pools=[some, none], quotas=[left])
     lines = mooring("free").stdout.splitlines()
     assert lines[1].split() == ["default", "2", "11", "cpu,", "20Gi", "memory", "3", "cpu,", "16Gi", "memory"]
     assert lines[2].endswith("8 cpu, 4Gi memory")

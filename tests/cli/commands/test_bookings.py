@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mooring.cli.windows import moment_in
+from mooring.cli.input.windows import moment_in
 from mooring.model.errors import InvalidInput
-from mooring.wire.timeslots import LabView
+from mooring.wire.workloads.timeslots import LabView
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, workload_view
 from tests.client.fake_timeslots import timeslot_view
@@ -32,7 +32,7 @@ REFUSED: dict[str, Any] = {
 }
 
 
-def test_a_booking_is_sent_as_it_was_typed_and_its_place_is_printed(server: FakeServer, mooring: Mooring) -> None:
+def test_a_booking_is_sent_as_typed_and_its_nodes_are_printed(server: FakeServer, mooring: Mooring) -> None:
     server.bookings.answers = [{"status": "REQUESTED"}, ON_TWO_NODES]
     result = mooring(
         "book", "--name", "lecture", "--start", "2026-11-20T14:00", "--timezone", "Europe/Berlin", "--end", "16:00",
@@ -61,7 +61,7 @@ def test_a_booking_is_sent_as_it_was_typed_and_its_place_is_printed(server: Fake
     }
 
 
-def test_what_was_refused_says_what_would_fit(server: FakeServer, mooring: Mooring) -> None:
+def test_a_rejected_booking_shows_alternatives(server: FakeServer, mooring: Mooring) -> None:
     server.bookings.answers = [REFUSED]
     result = mooring("book", "--start", "+2h", "--for", "1h", "--cpu", "2", "--count", "8")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -71,13 +71,13 @@ def test_what_was_refused_says_what_would_fit(server: FakeServer, mooring: Moori
     assert hint == f"hint: try --start {here.isoformat()} or --count 6"
 
 
-def test_a_series_is_listed_and_fails_if_some_of_it_was_refused(server: FakeServer, mooring: Mooring) -> None:
+def test_a_series_is_listed_and_fails_if_a_booking_is_rejected(server: FakeServer, mooring: Mooring) -> None:
     server.bookings.answers = [ON_TWO_NODES, REFUSED]
     typed = ("book", "--start", "+1h", "--for", "1h", "--cpu", "1", "--every", "FREQ=WEEKLY;COUNT=2")
     result = mooring(*typed, "--timezone", "Europe/Berlin")
     assert result.exit_code == 1
     assert [line.split()[1] for line in result.stdout.splitlines()] == ["STATUS", "confirmed", "refused"]
-    assert "1 booking of 2 refused; the others are kept" in result.stderr
+    assert "1 booking of 2 rejected; the others are kept" in result.stderr
     sent = server.last("POST", "/api/timeslots").body
     assert (sent["rule"], sent["timezone"]) == ("FREQ=WEEKLY;COUNT=2", "Europe/Berlin")
 
@@ -100,14 +100,14 @@ def test_nobody_has_to_wait_for_the_answer(server: FakeServer, mooring: Mooring)
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [
-        (("--start", "teatime", "--for", "1h", "--cpu", "1"), "is no time"),
-        (("--for", "long", "--cpu", "1"), "is no length of time"),
+        (("--start", "teatime", "--for", "1h", "--cpu", "1"), "is not a time"),
+        (("--for", "long", "--cpu", "1"), "is not a duration"),
         (("--for", "1h", "--cpu", "much"), "much"),
-        (("--for", "1h"), "say which resources each task has: --cpu"),
+        (("--for", "1h"), "no resources are given; use --cpu"),
         (("--for", "1h", "--cpu", "1", "--timezone", "Moon/Base"), "there is no time zone"),
     ],
 )
-def test_what_cannot_be_meant_is_not_sent(
+def test_invalid_options_are_not_sent(
     server: FakeServer, mooring: Mooring, typed: tuple[str, ...], problem: str
 ) -> None:
     result = mooring("book", *typed)
@@ -122,7 +122,7 @@ def test_bookings_are_listed_shown_and_exported(server: FakeServer, mooring: Moo
     assert mooring("bookings").stdout.splitlines()[1].split()[:2] == ["lecture", "confirmed"]
     assert json.loads(mooring("bookings", "list", "-o", "json").stdout)[0]["name"] == "lecture"
     shown = mooring("bookings", "show", "lecture").stdout
-    for line in ("also for: ben", "series:   FREQ=DAILY;COUNT=2 (UTC)", "room:     1 x 2 cpu", "grace:    5m"):
+    for line in ("also for: ben", "series:   FREQ=DAILY;COUNT=2 (UTC)", "capacity: 1 x 2 cpu", "grace:    5m"):
         assert line in shown
     file = tmp_path / "mine.ics"
     assert mooring("bookings", "export", str(file)).exit_code == 0
@@ -147,12 +147,12 @@ def test_bookings_are_cancelled_each_by_itself(server: FakeServer, mooring: Moor
     assert server.seen[-1].query == {"series": "true"}
 
 
-def test_a_change_that_was_refused_leaves_the_booking_as_it_was(server: FakeServer, mooring: Mooring) -> None:
+def test_a_rejected_change_leaves_the_booking_unchanged(server: FakeServer, mooring: Mooring) -> None:
     server.bookings.add(timeslot_view("lecture"))
     server.bookings.answers = [REFUSED, ON_TWO_NODES]
     result = mooring("bookings", "change", "lecture", "--for", "2h", "--count", "3")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "the booking stays as it was"
+    assert result.stderr.splitlines()[-1] == "the booking is unchanged"
     assert server.last("PATCH", "/api/timeslots/lecture").body == {"duration": "2h", "count": 3}
     assert mooring("bookings", "change", "lecture", "--cpu", "1").exit_code == 0
 
@@ -171,7 +171,7 @@ def test_a_new_end_counts_from_the_start_that_the_booking_has(server: FakeServer
 def test_a_booking_cannot_be_moved_to_now(server: FakeServer, mooring: Mooring) -> None:
     server.bookings.add(timeslot_view("lecture"))
     result = mooring("bookings", "change", "lecture", "--start", "now")
-    assert (result.exit_code, "not to now" in result.stderr) == (2, True)
+    assert (result.exit_code, "must be in the future" in result.stderr) == (2, True)
 
 
 def test_the_list_needs_no_word_of_its_own(server: FakeServer, mooring: Mooring) -> None:
@@ -235,5 +235,88 @@ def test_a_time_without_a_zone_is_read_by_the_clock_of_this_machine() -> None:
     assert moment_in("2026-03-29T09:00", None) == datetime(2026, 3, 29, 9).astimezone()
     noon = datetime(2026, 3, 28, 12).astimezone()
     assert moment_in("12:02", None, after=noon) == datetime(2026, 3, 28, 12, 2).astimezone()
-    with pytest.raises(InvalidInput, match="is no time"):
+    with pytest.raises(InvalidInput, match="is not a time"):
         moment_in("25:00", None)
+
+
+def test_the_earliest_window_is_booked_where_the_first_is_taken(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.answers = [REFUSED, ON_TWO_NODES]
+    typed = ("book", "--start", "2026-11-20T14:00+00:00", "--for", "90m", "--cpu", "1", "--earliest")
+    result = mooring(*typed)
+    assert result.exit_code == 0, result.stderr
+    sent = server.last("POST", "/api/timeslots").body
+    assert [datetime.fromisoformat(sent[name]) for name in ("start", "end")] == [
+        datetime(2026, 11, 20, 14, 20, tzinfo=UTC),
+        datetime(2026, 11, 20, 15, 50, tzinfo=UTC),
+    ]
+    assert mooring(*typed, "--no-wait").exit_code == 2
+
+
+def test_dates_of_a_series_are_left_out(server: FakeServer, mooring: Mooring) -> None:
+    typed = ("book", "--for", "1h", "--cpu", "1", "--every", "FREQ=DAILY;COUNT=4", "--timezone", "UTC")
+    assert mooring(*typed, "--except", "2026-12-25", "--except", "2026-12-26").exit_code == 0
+    assert server.last("POST", "/api/timeslots").body["exceptions"] == ["2026-12-25", "2026-12-26"]
+    assert mooring(*typed, "--except", "christmas").exit_code == 2
+
+
+CALENDAR = """BEGIN:VCALENDAR\r
+VERSION:2.0\r
+BEGIN:VEVENT\r
+UID:one@school\r
+SUMMARY:Lecture: AI 1\r
+DTSTART;TZID=Europe/Berlin:20270111T090000\r
+DURATION:PT90M\r
+RRULE:FREQ=WEEKLY;COUNT=3\r
+EXDATE;TZID=Europe/Berlin:20270118T090000\r
+END:VEVENT\r
+BEGIN:VEVENT\r
+UID:two@school\r
+DTSTART:20270301T120000Z\r
+DTEND:20270301T140000Z\r
+END:VEVENT\r
+END:VCALENDAR\r
+"""
+
+
+def test_a_calendar_is_imported_event_by_event_and_only_once(
+    server: FakeServer, mooring: Mooring, tmp_path: Path
+) -> None:
+    file = tmp_path / "term.ics"
+    file.write_text(CALENDAR, newline="")
+    assert mooring("bookings", "import", str(file), "--cpu", "2", "--timezone", "UTC").exit_code == 0
+    lecture, other = (each for each in server.seen if (each.method, each.path) == ("POST", "/api/timeslots"))
+    start = datetime(2027, 1, 11, 9, tzinfo=BERLIN)
+    assert datetime.fromisoformat(lecture.body.pop("start")) == start
+    assert datetime.fromisoformat(lecture.body.pop("end")) == start + timedelta(minutes=90)
+    assert lecture.body == {
+        "name": "lecture-ai-1",
+        "purpose": "Lecture: AI 1",
+        "resources": {"cpu": "2"},
+        "rule": "FREQ=WEEKLY;COUNT=3",
+        "timezone": "Europe/Berlin",
+        "exceptions": ["2027-01-18"],
+    }
+    assert "name" not in other.body
+    keys = [lecture.key, other.key]
+    assert mooring("bookings", "import", str(file), "--cpu", "2", "--timezone", "UTC").exit_code == 0
+    again = [each for each in server.seen if (each.method, each.path) == ("POST", "/api/timeslots")][2:]
+    assert [each.key for each in again] == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("hello", "not an iCalendar file"),
+        ("BEGIN:VCALENDAR\r\nEND:VCALENDAR\r\n", "no event"),
+        (CALENDAR.replace("DURATION:PT90M", "X-NOTHING:1"), "neither an end nor a duration"),
+        (CALENDAR.replace("UID:one@school", "RECURRENCE-ID:20270111T080000Z"), "changes one occurrence"),
+    ],
+)
+def test_a_calendar_that_cannot_be_imported_books_nothing(
+    server: FakeServer, mooring: Mooring, tmp_path: Path, text: str, why: str
+) -> None:
+    file = tmp_path / "odd.ics"
+    file.write_text(text, newline="")
+    refused = mooring("bookings", "import", str(file), "--cpu", "2")
+    assert (refused.exit_code, why in refused.stderr) == (2, True), refused.stderr
+    assert not [each for each in server.seen if each.method == "POST"]

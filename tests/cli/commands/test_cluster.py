@@ -8,16 +8,18 @@ from uuid import uuid4
 
 import pytest
 
-from mooring.cli.words import instant
-from mooring.wire import api
-from mooring.wire.pools import PoolChange
-from mooring.wire.quarantine import QuarantinedTask, QuarantineList
+from mooring.cli.rendering.formatting import instant
+from mooring.wire.cluster.audit import AuditFinding, AuditReport
+from mooring.wire.cluster.nodes import SlotView, TaintView
+from mooring.wire.cluster.pools import PoolChange
+from mooring.wire.cluster.quarantine import QuarantinedTask, QuarantineList
 from tests.cli.conftest import Mooring
+from tests.cli.terminal import run_on_terminal
 from tests.client.fake_server import NOW, FakeServer, node_view
 
 
-def test_nodes_are_listed_with_what_is_free(server: FakeServer, mooring: Mooring) -> None:
-    memory = api.SlotView(
+def test_nodes_are_listed_with_free_capacity(server: FakeServer, mooring: Mooring) -> None:
+    memory = SlotView(
         capacity="24684100Ki", allocatable="24684100Ki", held="0", reserved="0", used="0", free="12342050Ki"
     )
     server.nodes["edge"] = node_view("edge", slots={"memory": memory}, reason="no heartbeat", status="LOST")
@@ -44,12 +46,12 @@ def test_a_simulated_node_is_added_shown_and_removed(server: FakeServer, mooring
     assert "status:       ready (simulated)" in shown
     assert shown.splitlines()[-1].split() == ["cpu", "8", "8", "0", "0", "2", "6"]
     assert json.loads(mooring("nodes", "show", "toy", "-o", "json").stdout)["name"] == "toy"
-    assert mooring("nodes", "remove", "toy").stdout == "toy: removed\n"
-    assert mooring("nodes", "remove", "toy").exit_code == 3
+    assert mooring("nodes", "remove", "toy", "--yes").stdout == "toy: removed\n"
+    assert mooring("nodes", "remove", "toy", "--yes").exit_code == 3
     assert mooring("nodes", "add", "toy", "--cpu", "8").exit_code == 2
 
 
-def test_a_node_shows_its_devices_and_what_is_enforced_and_what_is_advice(server: FakeServer, mooring: Mooring) -> None:
+def test_a_node_shows_its_devices_and_enforced_and_advisory_limits(server: FakeServer, mooring: Mooring) -> None:
     server.nodes["lab"] = node_view(
         "lab",
         enforces={"cpu": "cgroup", "memory": "rlimit", "storage": "none", "gpu": "environment"},
@@ -57,15 +59,37 @@ def test_a_node_shows_its_devices_and_what_is_enforced_and_what_is_advice(server
     )
     shown = mooring("nodes", "show", "lab").stdout
     assert "enforced:     cpu (cgroup), memory (rlimit)\n" in shown
-    assert "advice only:  storage (counted in placement), gpu (named in the environment of the task)\n" in shown
+    assert "advice only:  storage (counted in placement), gpu (listed in the task's environment)\n" in shown
     assert shown.splitlines()[-1].split() == ["gpu", "0", "T4", "16Gi", "1", "0.6"]
+
+
+def test_the_isolation_of_a_node_is_listed_and_its_reason_shown(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["lab"] = node_view("lab", isolation="user", isolation_reason="no namespaces: unshare: not permitted")
+    header, *lines = mooring("nodes").stdout.splitlines()
+    assert "ISOLATION" in header
+    assert any("lab" in line and " user" in line for line in lines)
+    shown = mooring("nodes", "show", "lab").stdout
+    assert "isolation:    user (no namespaces: unshare: not permitted)\n" in shown
 
 
 def test_a_busy_node_is_removed_by_force_only(server: FakeServer, mooring: Mooring) -> None:
     server.nodes["busy"] = node_view("busy", tasks=2)
-    refused = mooring("nodes", "remove", "busy")
+    refused = mooring("nodes", "remove", "busy", "--yes")
     assert (refused.exit_code, refused.stderr) == (1, "error: node-busy: 2 tasks are charged to busy\n")
-    assert mooring("nodes", "remove", "busy", "--force").exit_code == 0
+    assert mooring("nodes", "remove", "busy", "--force", "--yes").exit_code == 0
+
+
+def test_removing_a_node_asks_only_a_person(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    unasked = mooring("nodes", "remove", "busy", "--force")
+    assert (unasked.exit_code, "--yes" in unasked.stderr) == (2, True)
+    with run_on_terminal("nodes", "remove", "busy", "--force") as terminal:
+        terminal.expect("Remove node busy, on which 2 tasks may run?")
+        terminal.type("n\n")
+        assert terminal.exit_code() == 1
+    assert "busy" in server.nodes
+    # A node that does not exist is reported without a question.
+    assert mooring("nodes", "remove", "nothing").exit_code == 3
 
 
 def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> None:
@@ -115,36 +139,38 @@ def test_taints_are_set_taken_away_and_shown(server: FakeServer, mooring: Moorin
 
 
 def test_a_node_that_is_avoided_says_why(server: FakeServer, mooring: Mooring) -> None:
-    failing = api.TaintView(
-        key="mooring/failing", value="", effect="PreferNoSchedule", since=NOW, reason="3 failed there"
-    )
+    failing = TaintView(key="mooring/failing", value="", effect="PreferNoSchedule", since=NOW, reason="3 failed there")
     server.nodes["bad"] = node_view("bad", taints=[failing])
     row = next(line for line in mooring("nodes").stdout.splitlines() if line.startswith("bad"))
     assert "ready, avoided" in row
     assert row.endswith("3 failed there")
 
 
-def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
+def test_pool_change_without_an_option_is_rejected(mooring: Mooring) -> None:
     refused = mooring("pool", "change", "default")
     assert refused.exit_code == 2
     assert "there is nothing to change" in refused.stderr
 
 
-def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Mooring) -> None:
+def test_every_field_of_a_pool_has_an_option(server: FakeServer, mooring: Mooring) -> None:
     changed = mooring(
         "pool", "change", "default", "--profile", "pack", "--weight", "load=2", "--binding", "two_phase",
+        "--scorer-option", "load:window=5", "--filter", "approved:value=gold,strict=true", "--filter", "quiet",
+        "--selector", "highest:ties=random,top=3",
         "--hold-seconds", "9", "--hold-max-seconds", "90",
         "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
         "--booking-lead", "600", "--booking-grace", "60", "--booking-notice", "120",
+        "--open-ended", "until_lead", "--open-ended-notice", "7200",
         "--sequencer", "multi_factor", "--factor", "age=3", "--half-life", "2", "--lookback", "9", "--slot-weight",
         "gpu=5", "--ageing", "60", "--head-of-line", "backfill", "--backfill-depth", "3",
         "--backfill-order", "shortest", "--max-bypass", "600", "--expectation", "history",
         "--on-insufficient", "fail", "--pending-timeout", "70",
-        "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
+        "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4",
+        "--default-cpu", "500m", "--default-memory", "2Gi", "--default-time", "80", "--max-time",
         "90", "--idle-timeout", "1800", "--deprioritise", "10",
         "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
         "--no-public", "--privileged", "--host-path", "/data", "--host-path", "/srv/models",
-        "--shared-volumes", "/mnt/shared",
+        "--shared-volumes", "/mnt/shared", "--isolation", "user",
         "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
         "--scale-goal", "fewest", "--least-nodes", "1", "--most-nodes", "8", "--scale-cooldown", "30", "--idle-time",
         "900", "--shrink-cooldown", "600", "--shrink", "drain",
@@ -154,7 +180,17 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     assert body == {
         "profile": "pack",
         "weights": {"load": 2},
-        "bookings": {"lead_seconds": 600, "grace_seconds": 60, "notice_seconds": 120},
+        "scorer_options": {"load": {"window": 5}},
+        "filters": {"approved": {"value": "gold", "strict": True}, "quiet": {}},
+        "selector": "highest",
+        "selector_options": {"ties": "random", "top": 3},
+        "bookings": {
+            "lead_seconds": 600,
+            "grace_seconds": 60,
+            "notice_seconds": 120,
+            "open_ended": "until_lead",
+            "open_ended_notice_seconds": 7200,
+        },
         "binding": "two_phase",
         "hold_seconds": 9,
         "hold_max_seconds": 90,
@@ -170,6 +206,9 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "pending_timeout_seconds": 70,
         "allowed_types": ["batch", "interactive"],
         "max_tasks_per_node": 4,
+        "isolation": "user",
+        "default_cpu": "500m",
+        "default_memory": "2Gi",
         "default_time_seconds": 80,
         "max_time_seconds": 90,
         "idle_timeout_seconds": 1800,
@@ -193,7 +232,33 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     assert body.keys() == PoolChange.model_fields.keys()
 
 
-def test_a_health_program_is_taken_off_with_nothing_and_refused_half_written(
+def test_pool_create_takes_every_option_of_pool_change(server: FakeServer, mooring: Mooring) -> None:
+    created = mooring("pool", "create", "lab", "--simulated", "--ageing", "60", "--most-nodes", "8", "--no-public")
+    assert created.stdout == "lab: created\n"
+    assert server.last("POST", "/api/pools").body == {
+        "name": "lab",
+        "simulated": True,
+        "ageing_seconds": 60,
+        "scaling": {"most": 8},
+        "public": False,
+    }
+
+
+def test_a_pool_option_outside_its_bounds_is_rejected_with_the_bounds(server: FakeServer, mooring: Mooring) -> None:
+    refused = mooring("pool", "change", "default", "--hold-seconds", "3601")
+    assert refused.exit_code == 2
+    assert "less than or equal to 3600" in " ".join(refused.stderr.replace("│", " ").split())
+
+
+def test_preemption_is_turned_off_and_its_details_need_a_mode(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("pool", "change", "default", "--preemption", "off").exit_code == 0
+    assert server.last("PATCH", "/api/pools/default").body == {"preemption": {"enabled": False}}
+    refused = mooring("pool", "change", "default", "--scope", "user")
+    assert refused.exit_code == 2
+    assert "--preemption requeue" in refused.stderr
+
+
+def test_an_empty_health_command_removes_the_check_and_an_incomplete_one_is_rejected(
     server: FakeServer, mooring: Mooring
 ) -> None:
     assert mooring("pool", "change", "default", "--health", "").exit_code == 0
@@ -229,7 +294,7 @@ def test_a_pool_is_paused_and_resumed(server: FakeServer, mooring: Mooring) -> N
 
 def test_pools_are_listed(mooring: Mooring) -> None:
     lines = mooring("pool", "list").stdout.splitlines()
-    assert lines[1].split() == ["default", "1", "process", "balanced", "fifo", "optimistic", "off"]
+    assert lines[1].split() == ["default", "1", "process", "balanced", "fair_queue", "optimistic", "off"]
     assert lines[2].startswith("toy (simulated)")
     assert len(json.loads(mooring("pools", "-o", "json").stdout)["pools"]) == 2
 
@@ -237,7 +302,7 @@ def test_pools_are_listed(mooring: Mooring) -> None:
 def test_a_join_token_comes_as_the_command_to_run(server: FakeServer, mooring: Mooring) -> None:
     result = mooring("token", "create", "--name", "edge", "--pool", "gpu", "--expires-in", "60")
     assert shlex.split(result.stdout) == [
-        "mooring", "agent", "--server", server.url, "--token", "join-1", "--name", "edge",
+        "MOORING_JOIN_TOKEN=join-1", "mooring", "agent", "--server", server.url, "--name", "edge",
     ]  # fmt: skip
     assert "other machines cannot reach" in result.stderr
     assert server.last("POST", "/api/join-tokens").body == {"name": "edge", "pool": "gpu", "expires_in_seconds": 60}
@@ -247,16 +312,30 @@ def test_a_join_token_comes_as_the_command_to_run(server: FakeServer, mooring: M
 
 def test_an_audit_with_findings_fails_until_it_is_repaired(server: FakeServer, mooring: Mooring) -> None:
     assert mooring("audit").stdout == "checked 1 nodes: 0 findings\n"
-    finding = api.AuditFinding(rule="counter", subject="node-1 cpu", expected="2", found="3")
-    server.report = api.AuditReport(clean=False, checked={"nodes": 1}, findings=[finding])
+    finding = AuditFinding(rule="counter", subject="node-1 cpu", expected="2", found="3")
+    server.report = AuditReport(clean=False, checked={"nodes": 1}, findings=[finding])
     found = mooring("audit")
     assert found.exit_code == 1
     assert "node-1 cpu" in found.stdout
-    assert "mooring audit --repair" in found.stdout
+    assert "mooring audit --dry-run" in found.stdout
+    planned = mooring("audit", "--dry-run")
+    assert planned.exit_code == 1
+    assert "node_resources" in planned.stdout
+    assert mooring("audit").exit_code == 1
     repaired = mooring("audit", "--repair")
     assert repaired.exit_code == 0
-    assert "1 finding, 1 repaired" in repaired.stdout
+    assert "node_resources" in repaired.stdout
+    assert "0 findings, 1 row repaired" in repaired.stdout
     assert json.loads(mooring("audit", "-o", "json").stdout)["clean"] is True
+
+
+def test_an_ambiguous_finding_has_advice(server: FakeServer, mooring: Mooring) -> None:
+    split = AuditFinding(rule="ports", subject="task 1", expected="a majority", found="1; 2", ambiguous=True)
+    server.report = AuditReport(clean=False, checked={"nodes": 1}, findings=[split])
+    found = mooring("audit")
+    assert found.exit_code == 1
+    assert "1 finding ambiguous" in found.stdout
+    assert "--repair" not in found.stdout
 
 
 def test_the_version_of_both_sides_is_shown(server: FakeServer, mooring: Mooring) -> None:
@@ -302,6 +381,14 @@ def test_tasks_in_quarantine_are_listed_and_ended_by_node_by_id_or_all(server: F
         ([str(waiting.task_id)], {"task_id": str(waiting.task_id)}),
         (["--all"], {"everything": True}),
     ):
-        assert mooring("quarantine", "end", *words).stdout == "1 task will be ended\n"
+        assert mooring("quarantine", "end", *words).stdout == "1 task will be stopped\n"
         assert server.last("POST", "/api/quarantine/end").body == body
     assert mooring("quarantine", "end").exit_code == 2
+
+
+def test_labels_and_region_of_a_node_are_set_and_removed(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["n1"] = node_view("n1")
+    assert mooring("nodes", "label", "n1", "zone=b", "rack-", "--region", "moon").exit_code == 0
+    assert server.last("PATCH", "/api/nodes/n1").body == {"labels": {"zone": "b", "rack": None}, "region": "moon"}
+    refused = mooring("nodes", "label", "n1")
+    assert (refused.exit_code, "no change is given" in refused.stderr) == (2, True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.commands import events as command
+from mooring.cli.commands.cluster import events as command
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, event_view
 
@@ -39,7 +39,7 @@ def test_events_are_followed_until_they_cannot_be(server: FakeServer, mooring: M
     assert (gone.exit_code, "events-purged" in gone.stderr) == (1, True)
 
 
-def test_the_history_shows_what_was_tried(server: FakeServer, mooring: Mooring) -> None:
+def test_history_shows_failed_attempts(server: FakeServer, mooring: Mooring) -> None:
     server.add("web")
     shown = mooring("history", "web").stdout
     assert "start task 0" in shown
@@ -60,7 +60,7 @@ def test_a_file_of_workloads_is_submitted_at_once(
     file.write_text(text)
     result = mooring("submit", "-f", str(file), "--key", "mine")
     assert [line.split()[:2] for line in result.stdout.splitlines()[1:]] == [["one", "accepted"], ["taken", "refused"]]
-    assert (result.exit_code, "1 of 2 workloads were refused" in result.stderr) == (1, True)
+    assert (result.exit_code, "1 of 2 workloads were rejected" in result.stderr) == (1, True)
     assert server.last("POST", "/api/workloads/batch").key == "mine"
     given = mooring("submit", "-f", "-", "-o", "json", typed=json.dumps(WORKLOAD))
     assert given.exit_code == 0
@@ -76,7 +76,7 @@ def test_a_file_of_workloads_is_submitted_at_once(
         (json.dumps([WORKLOAD] * 1001), "at most 1000"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_before_anything_is_sent(
+def test_errors_in_a_file_are_reported_before_anything_is_sent(
     server: FakeServer, mooring: Mooring, text: str, problem: str
 ) -> None:
     result = mooring("submit", "-f", "-", "--key", "mine", typed=text)

@@ -1,4 +1,4 @@
-"""Where the command of `mooring exec` begins, and our own options end."""
+"""The boundary between the options of `mooring exec` and its command."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_no_command_is_refused(
     assert problem in refused.stderr
 
 
-def test_help_is_ours_before_the_command_begins(mooring: Mooring) -> None:
+def test_help_before_the_command_is_that_of_exec(mooring: Mooring) -> None:
     shown = mooring("exec", "web", "--help")
     assert shown.exit_code == 0
-    assert "beside what runs there" in shown.stdout
+    assert "additional command" in shown.stdout

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
+from mooring.cli.rendering.formatting import instant
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, explanation, removed
 
 WAITS = {"code": "insufficient-resources", "message": "0 of 5,000 nodes: 5,000 lack 2 gpu (best has 1)"}
 
 
-def test_explain_shows_what_turned_the_nodes_down(server: FakeServer, mooring: Mooring) -> None:
+def test_explain_shows_the_reasons_that_exclude_nodes(server: FakeServer, mooring: Mooring) -> None:
     server.add("web", "PENDING")
     server.explanation = explanation(
         outcome="waiting",
@@ -17,17 +19,17 @@ def test_explain_shows_what_turned_the_nodes_down(server: FakeServer, mooring: M
         candidates=0,
         removed=[
             removed("resources", "3,100 lack 2 gpu (best has 1)") | {"nodes": 3100},
-            removed("taints", "1,900 not tolerated taint a:NoSchedule") | {"nodes": 1900, "cure": "change"},
+            removed("taints", "1,900 with untolerated taint a:NoSchedule") | {"nodes": 1900, "cure": "change"},
         ],
         winner=None,
         tasks=[{"index": 0, "node": None, "status": "PENDING", "score": None}],
     )
     lines = mooring("explain", "web").stdout.splitlines()
     assert "status:     pending" in lines
-    assert "candidates: 0 of 5,000 nodes could take a task of it" in lines
+    assert "candidates: 0 of 5,000 nodes could run one of its tasks" in lines
     assert f"reason:     insufficient-resources: {WAITS['message']}" in lines
-    assert "3,100  resources  3,100 lack 2 gpu (best has 1)           others leaving" in lines
-    assert "1,900  taints     1,900 not tolerated taint a:NoSchedule  a change" in lines
+    assert "3,100  resources  3,100 lack 2 gpu (best has 1)              freed capacity" in lines
+    assert "1,900  taints     1,900 with untolerated taint a:NoSchedule  a change" in lines
     assert "node-2  lacks 2 cpu (best has 1)" in lines
     assert not any("Scores" in line for line in lines)
 
@@ -45,10 +47,22 @@ def test_explain_compares_the_own_node_with_the_runner_up(server: FakeServer, mo
     assert "\nnode-2  its own " in mooring("explain", "web", "-o", "wide").stdout
 
 
-def test_explain_says_when_there_is_room_by_now(server: FakeServer, mooring: Mooring) -> None:
+def test_explain_reports_capacity_that_is_free_by_now(server: FakeServer, mooring: Mooring) -> None:
     server.add("web", "PENDING")
     lines = mooring("explain", "web").stdout.splitlines()
-    assert "candidates: 1 of 3 nodes could take a task of it; there is room, so it is placed in the next pass" in lines
+    assert (
+        "candidates: 1 of 3 nodes could run one of its tasks; there is capacity, so it is placed in the next pass"
+        in lines
+    )
+
+
+def test_explain_shows_the_basis_of_an_estimate(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web", "PENDING")
+    at = datetime(2027, 1, 2, 3, tzinfo=UTC)
+    server.explanation = explanation(outcome="waiting", reason=WAITS, candidates=0, winner=None, estimated_start=at)
+    assert f"about {instant(at)}, if all work runs to its time limit" in mooring("explain", "web").stdout
+    server.explanation = server.explanation.model_copy(update={"estimate_is_stored": True})
+    assert f"about {instant(at)}, an earlier estimate: too many workloads are ahead" in mooring("explain", "web").stdout
 
 
 def test_explain_as_json_is_the_answer_of_the_api(server: FakeServer, mooring: Mooring) -> None:
@@ -81,8 +95,8 @@ def test_a_dry_run_of_a_deployment_submits_nothing(server: FakeServer, mooring: 
 def test_a_dry_run_of_a_command_submits_nothing(server: FakeServer, mooring: Mooring) -> None:
     server.explanation = explanation(outcome="waiting", reason=WAITS, candidates=0, winner=None)
     result = mooring("run", "--dry-run", "--cpu", "2", "--", "sleep", "5")
-    assert result.exit_code == 0
-    assert "status:     would wait (dry run)" in result.stdout.splitlines()
+    assert result.exit_code == 2, "a dry run that would wait"
+    assert "status:     would be pending (dry run)" in result.stdout.splitlines()
     assert server.workloads == {}
     assert server.last("POST", "/api/workloads/dry-run").body["containers"][0]["command"] == ["sleep", "5"]
 

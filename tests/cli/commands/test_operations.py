@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from mooring.wire.operations import LoopView
+from mooring.wire.cluster.operations import LoopView, StartErrors
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, server_view
 
@@ -25,7 +25,7 @@ def loop_view(name: str, *, next_in: float, error: str | None = None) -> LoopVie
     )
 
 
-def test_the_leader_is_shown_with_those_who_stand_by(server: FakeServer, mooring: Mooring) -> None:
+def test_the_leader_is_shown_with_its_standbys(server: FakeServer, mooring: Mooring) -> None:
     server.servers += [server_view("second", "standby"), server_view("web", "api")]
     lines = dict(line.split(":", 1) for line in mooring("leader").stdout.splitlines())
     assert (lines["leader"].strip(), lines["term"].strip()) == ("first", "4")
@@ -67,3 +67,10 @@ def test_loops_are_listed_and_one_that_is_overdue_is_late(server: FakeServer, mo
     assert lines[2].endswith("OSError: odd")
     assert lines[3].split()[1] == "late"
     assert json.loads(mooring("loops", "-o", "json").stdout)["loops"][1]["failures"] == 2
+
+
+def test_loops_show_the_error_of_predicted_starts(server: FakeServer, mooring: Mooring) -> None:
+    assert "Predicted starts" not in mooring("loops").stdout
+    server.start_errors = StartErrors(workloads=42, late=5, moved=7, median_seconds=12, p90_seconds=180)
+    told = "Predicted starts: 42 workloads in 7 days, error median 12s, p90 3m, 5 late, 7 moved before"
+    assert told in mooring("loops").stdout.splitlines()

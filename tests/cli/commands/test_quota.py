@@ -2,7 +2,7 @@
 
 import json
 
-from mooring.wire.quotas import GuaranteeLine, QuotaLine, QuotaView
+from mooring.wire.tenancy.quotas import GuaranteeLine, QuotaLine, QuotaView
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer
 
@@ -20,7 +20,7 @@ LINE = QuotaLine(
 
 
 def test_own_quotas_are_shown_level_by_level(server: FakeServer, mooring: Mooring) -> None:
-    assert mooring("quota").stdout == "nothing is limited, and nothing is in use\n"
+    assert mooring("quota").stdout == "no limits, and nothing in use\n"
     share = GuaranteeLine(pool="default", slot="gpu", guaranteed="5", in_use="6", borrowed="1")
     server.quotas = QuotaView(quotas=[LINE], guarantees=[share])
     lines = [line.split() for line in mooring("quota").stdout.splitlines()]

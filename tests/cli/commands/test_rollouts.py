@@ -24,7 +24,7 @@ def step(**fields: object) -> Callable[[FakeWorkload], None]:
     return lambda workload: rolls(workload, **fields)
 
 
-def test_an_update_sends_what_changes(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
+def test_an_update_sends_only_changes(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
     result = mooring(
         "update", "web", "--image", "nginx:2", "-e", "A=1", "--unset", "B", "--cpu", "2", "--replicas", "4", "--surge",
         "25%", "--unavailable", "1", "--drain", "9", "--deadline", "5m", "--steady", "10s",
@@ -90,13 +90,15 @@ def test_revisions_and_endpoints_are_listed(mooring: Mooring, web: FakeWorkload)
     assert json.loads(mooring("endpoints", "web", "-o", "json").stdout)["cursor"] == "0-7"
 
 
-def test_what_is_there_beyond_what_is_wanted_is_told_apart(mooring: Mooring, web: FakeWorkload) -> None:
+def test_extra_replicas_are_counted_separately(mooring: Mooring, web: FakeWorkload) -> None:
     web.view = web.view.model_copy(update={"running": 4, "ready": 4})
     assert " 3/3+1 " in mooring("ps").stdout
     assert "3 of 3 running and 1 extra, 4 ready\n" in mooring("status", "web").stdout
 
 
-def test_what_is_not_ready_is_told_apart(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
+def test_tasks_that_are_not_ready_are_counted_separately(
+    server: FakeServer, mooring: Mooring, web: FakeWorkload
+) -> None:
     web.view = web.view.model_copy(update={"ready": 1})
     assert "3/3, 1 ready" in mooring("ps").stdout
     first, second, third = web.view.tasks
@@ -114,4 +116,4 @@ def test_only_deployments_are_rolled_out(server: FakeServer, mooring: Mooring) -
     view = workload_view("job")
     server.workloads[view.id] = FakeWorkload(view)
     result = mooring("rollout", "status", "job")
-    assert (result.exit_code, "only deployments" in result.stderr) == (2, True)
+    assert (result.exit_code, "not a deployment" in result.stderr) == (2, True)

@@ -25,7 +25,7 @@ from tests.client.fake_server import (
 
 def prepare(server: FakeServer, text: bytes, *, ends: bool = True, breaks: int = 0) -> None:
     def set_up(workload: FakeWorkload) -> None:
-        workload.log, workload.log_ends, workload.breaks = text, ends, breaks
+        workload.log, workload.log_ends, workload.breaks, workload.node_answers = text, ends, breaks, True
 
     server.prepare = set_up
 
@@ -82,10 +82,10 @@ def test_detached_only_the_name_is_printed(server: FakeServer, mooring: Mooring)
     assert server.find("later").view.status == "PENDING"
 
 
-def test_an_output_that_breaks_off_is_continued_without_loss_or_repetition(
+def test_an_interrupted_output_continues_without_loss_or_duplicates(
     server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.cli.following._PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("mooring.cli.interaction.follow_output._PAUSE_SECONDS", 0.05)
     text = b"".join(b"line %d\n" % number for number in range(2000))
     prepare(server, text, breaks=2)
     server.plan = [running, succeeded]
@@ -116,22 +116,22 @@ def test_the_output_of_a_try_that_failed_at_once_is_shown_before_that_of_the_nex
     assert (result.exit_code, result.stdout_bytes) == (0, b"first\nsecond\n")
 
 
-@pytest.mark.parametrize(("kept", "rest"), [(b"tail of it\nmore\n", b"more\n"), (b"all new\n", b"all new\n")])
-def test_an_output_whose_oldest_part_is_gone_goes_on_after_what_was_written(
-    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch, kept: bytes, rest: bytes
+@pytest.mark.parametrize(("stored", "rest"), [(b"tail of it\nmore\n", b"more\n"), (b"all new\n", b"all new\n")])
+def test_output_whose_oldest_part_is_gone_continues_after_the_written_part(
+    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch, stored: bytes, rest: bytes
 ) -> None:
-    monkeypatch.setattr("mooring.cli.following._PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("mooring.cli.following._REMEMBERED_BYTES", len(b"tail of it\n"))
+    monkeypatch.setattr("mooring.cli.interaction.follow_output._PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("mooring.model.workloads.output._REMEMBERED_BYTES", len(b"tail of it\n"))
     first = b"x" * 1000 + b"tail of it\n"
     prepare(server, first * 2, breaks=1)
 
     def rotate(workload: FakeWorkload) -> None:
-        # The stream has brought the first half and broken off; now less is kept than was written.
-        workload.log = kept
+        # The stream has brought the first half and broken off; now less is stored than was written.
+        workload.log = stored
         succeeded(workload)
 
     server.plan = [running, rotate]
-    monkeypatch.setattr("mooring.cli.following.time.sleep", lambda _: rotate(only(server)))
+    monkeypatch.setattr("mooring.cli.interaction.follow_output.time.sleep", lambda _: rotate(only(server)))
     assert mooring("run", "true").stdout_bytes == first + rest
 
 
@@ -151,7 +151,7 @@ def test_a_short_outage_of_the_server_does_not_end_the_wait(server: FakeServer, 
 def test_the_servers_notice_of_a_lost_node_is_no_output(
     server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mooring.cli.following import _without_notice
+    from mooring.cli.interaction.follow_output import _without_notice
     from mooring.model.errors import Unavailable
 
     notice = b"\n[mooring] the output is cut off here: the node is lost\n"
@@ -193,7 +193,7 @@ def test_without_a_terminal_an_interrupt_cancels(server: FakeServer, mooring: Mo
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert b"cancelling" in messages
-    assert only(server).view.removed
+    assert (only(server).view.status, only(server).view.removed) == ("CANCELLED", False)
 
 
 def test_on_a_terminal_an_interrupt_may_detach(server: FakeServer, mooring: Mooring) -> None:
@@ -218,10 +218,10 @@ def test_on_a_terminal_an_interrupt_may_cancel(server: FakeServer, mooring: Moor
         terminal.expect("[c]ancel")
         terminal.type("c\n")
         assert terminal.exit_code() == 130
-    assert only(server).view.removed
+    assert (only(server).view.status, only(server).view.removed) == ("CANCELLED", False)
 
 
-def test_a_second_interrupt_at_the_question_cancels(server: FakeServer, mooring: Mooring) -> None:
+def test_a_second_interrupt_at_the_prompt_cancels(server: FakeServer, mooring: Mooring) -> None:
     prepare(server, b"begun\n", ends=False)
     with run_on_terminal("run", "--", "sleep", "60") as terminal:
         terminal.expect("begun")
@@ -229,7 +229,7 @@ def test_a_second_interrupt_at_the_question_cancels(server: FakeServer, mooring:
         terminal.expect("[d]etach")
         terminal.interrupt()
         assert terminal.exit_code() == 130
-    assert only(server).view.removed
+    assert (only(server).view.status, only(server).view.removed) == ("CANCELLED", False)
 
 
 def test_who_stays_sees_the_rest_once(server: FakeServer, mooring: Mooring) -> None:
@@ -257,11 +257,21 @@ def test_a_session_waits_on_a_terminal_with_one_moving_line(server: FakeServer, 
         assert terminal.exit_code() == 0
 
 
-def test_a_deployment_goes_on_without_the_person_who_waits(server: FakeServer, mooring: Mooring) -> None:
+def test_a_deployment_continues_after_an_interrupt_of_the_wait(server: FakeServer, mooring: Mooring) -> None:
     server.plan = [waits("insufficient-resources", "no room")]
     with run_on_terminal("deploy", "web", "--image", "x") as terminal:
         terminal.expect("no room")
         terminal.interrupt()
         assert terminal.exit_code() == 130
-    assert "web goes on without you" in terminal.text
+    assert "web continues in the background" in terminal.text
     assert not server.find("web").view.removed
+
+
+@pytest.mark.parametrize("option", ["--memory", "--storage", "--gpu-memory"])
+def test_an_amount_of_bytes_without_a_unit_is_refused_with_the_likely_meanings(
+    mooring: Mooring, server: FakeServer, option: str
+):
+    result = mooring("run", option, "2048", "--", "true")
+    assert result.exit_code == 2
+    assert "2048 has no unit; write 2Gi, 2048Mi or 2048B" in result.stderr
+    assert not server.workloads

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from uuid import uuid4
 
-from mooring.wire.scaling import AdviceView, ScaleRequestView, ScalingView, UnmetView
+from mooring.wire.cluster.scaling import (
+    AdviceView,
+    ScaleRequestView,
+    ScalingView,
+    UnmetView,
+)
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import NOW, FakeServer
 
@@ -46,7 +51,7 @@ def test_templates_are_set_listed_and_removed(server: FakeServer, mooring: Moori
     assert (wrong.exit_code, "SLOT=COUNT" in wrong.stderr) == (2, True)
 
 
-def test_what_was_asked_for_what_was_not_and_what_may_go_is_shown(server: FakeServer, mooring: Mooring) -> None:
+def test_scaling_shows_requested_nodes_unmet_work_and_removable_nodes(server: FakeServer, mooring: Mooring) -> None:
     request = ScaleRequestView(
         id=uuid4(), pool="default", template="large", status="REFUSED", nodes=3, joined=1, workloads=[uuid4()],
         attempts=2, error="the resource controller answered 409: out of stock", created_at=NOW, expires_at=NOW,

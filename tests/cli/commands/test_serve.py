@@ -17,7 +17,7 @@ from tests.cli.terminal import run_in_pipe
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     seen: list[Settings] = []
-    monkeypatch.setattr("mooring.server.up", seen.append)
+    monkeypatch.setattr("mooring.server.composition.up", seen.append)
     return seen
 
 
@@ -45,7 +45,7 @@ def test_every_flag_of_up_is_a_setting(anonymous: Mooring, started: list[Setting
     assert started[0].log_level == "debug"
 
 
-def test_a_setting_that_cannot_be_is_told(anonymous: Mooring, started: list[Settings], tmp_path: Path) -> None:
+def test_an_invalid_setting_is_rejected(anonymous: Mooring, started: list[Settings], tmp_path: Path) -> None:
     file = tmp_path / "mooring.toml"
     file.write_text("colour = 3\n")
     result = anonymous("up", "--config", str(file))
@@ -69,7 +69,7 @@ def test_a_new_signing_key_is_made_for_the_named_data_folder(
     anonymous: Mooring, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen: list[Settings] = []
-    monkeypatch.setattr("mooring.server.rotate_keys", seen.append)
+    monkeypatch.setattr("mooring.server.signing_keys.rotate_keys", seen.append)
     result = anonymous("keys", "rotate", "--data", str(tmp_path / "there"))
     assert (result.exit_code, [settings.data for settings in seen]) == (0, [tmp_path / "there"])
 
@@ -83,7 +83,7 @@ def test_an_agent_that_has_not_joined_needs_a_token(tmp_path: Path) -> None:
 def test_help_names_the_exit_codes_and_loads_nothing_heavy() -> None:
     result = run_in_pipe("--help")
     assert result.returncode == 0
-    assert "124 out of time" in " ".join(result.stdout.split())
+    assert "124 timed out" in " ".join(result.stdout.split())
     for command in (["--help"], ["ps", "--server", "http://127.0.0.1:9"]):
         program = (
             "import sys\nfrom mooring.cli import main\nsys.argv[1:] = " + repr(command) + "\n"

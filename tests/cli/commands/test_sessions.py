@@ -84,12 +84,12 @@ def test_a_start_is_counted_from_now(server: FakeServer, mooring: Mooring) -> No
         ("--time", "soon", "write seconds, or 30m"),
         ("--signal", "KILL@5", "signals are HUP"),
         ("--array", "9-0", "the last index"),
-        ("--start-at", "tomorrow", "is no time"),
+        ("--start-at", "tomorrow", "is not a time"),
         ("--retry-on", "one", "write exit codes"),
         ("--singleton", "Not A Name", "singleton"),
     ],
 )
-def test_what_cannot_be_meant_is_said_before_anything_is_sent(
+def test_invalid_options_are_rejected_before_anything_is_sent(
     server: FakeServer, mooring: Mooring, option: str, text: str, advice: str
 ) -> None:
     result = mooring("session", "create", option, text, "true")
@@ -108,12 +108,12 @@ def test_sessions_are_listed_shown_and_cancelled(server: FakeServer, mooring: Mo
     assert server.find("train").view.status == "CANCELLED"
 
 
-def test_tasks_that_are_tried_again_together_use_one_retry(server: FakeServer, mooring: Mooring) -> None:
+def test_a_gang_restart_uses_one_retry(server: FakeServer, mooring: Mooring) -> None:
     server.add("pair", retries=2, tasks=[task_view(index, failures=1) for index in range(2)])
     assert "retries:   up to 2; 1 used\n" in mooring("session", "show", "pair").stdout
 
 
-def test_the_status_shows_the_terms_and_what_became_of_them(server: FakeServer, mooring: Mooring) -> None:
+def test_status_shows_time_limits_retries_and_dependencies(server: FakeServer, mooring: Mooring) -> None:
     need = {"id": "00000000-0000-7000-8000-000000000001", "name": "prepare", "condition": "after-ok"}
     starts_at = datetime(2026, 5, 1, 12, tzinfo=UTC)
     server.add(
@@ -128,12 +128,12 @@ def test_the_status_shows_the_terms_and_what_became_of_them(server: FakeServer, 
         singleton="turn",
         private=True,
         starts_at=starts_at,
-        admission={"failed": [{"by": "concurrency", "message": "3 of 3 sessions run"}]},
+        admission={"failed": [{"by": "concurrency", "code": "session-limit", "message": "3 of 3 sessions run"}]},
     )
     shown = mooring("status", "train").stdout
-    assert re.search(r"time: +at most 1h30m; signal USR1@300; over at .* \(in 50m\)\n", shown)
+    assert re.search(r"time: +at most 1h30m; signal USR1@300; ends at .* \(in 50m\)\n", shown)
     assert re.search(r"retries: +up to 3 after exit code 1, 75; 0 used\n", shown)
-    assert re.search(r"after: +after-ok prepare \(failed, broken\); keeps waiting\n", shown)
+    assert re.search(r"after: +after-ok prepare \(failed, broken\); stays pending\n", shown)
     assert re.search(r"singleton: +turn\n", shown)
     assert re.search(r"private: +yes\n", shown)
     assert re.search(rf"starts: +{starts_at.astimezone():%Y-%m-%d}", shown)
@@ -146,9 +146,9 @@ def test_the_status_shows_how_long_a_session_is_idle_and_when_it_ends(server: Fa
     since = datetime.now(UTC) - timedelta(minutes=12, seconds=5)
     server.add("notebook", idle_timeout_seconds=1800, idle_since=since, idle_ends_at=since + timedelta(minutes=30))
     shown = mooring("status", "notebook").stdout
-    assert re.search(r"idle: +for 12m, ends at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d.* if that goes on\n", shown)
+    assert re.search(r"idle: +for 12m, ends at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d.* if it stays idle\n", shown)
     server.add("busy", idle_timeout_seconds=1800, idle_since=datetime.now(UTC))
-    assert re.search(r"idle: +ends after 30m without use\n", mooring("status", "busy").stdout)
+    assert re.search(r"idle: +ends when idle for 30m\n", mooring("status", "busy").stdout)
 
 
 def test_an_array_is_summed_up_and_listed_on_request(server: FakeServer, mooring: Mooring) -> None:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 
-from mooring.wire.timeline import OutlookView, SlotOutlook, TimelineView
+from mooring.wire.cluster.timeline import ForecastView, SlotForecast, TimelineView
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import NOW, FakeServer
 
 STEPS = 70
 
 
-def outlook(**of: str | int) -> OutlookView:
+def forecast(**of: str | int) -> ForecastView:
     half = [8000] * 35 + [4000] * 35
     booked = [0] * 50 + [1] * 10 + [0] * 10
-    cpu = SlotOutlook(
+    cpu = SlotForecast(
         slot="cpu", capacity=8000, running=half, booked=booked, planned=[0] * STEPS, free=[0] * 35 + [4000] * 35
     )
-    gpu = SlotOutlook(slot="gpu", capacity=0, running=[0], booked=[0], planned=[0], free=[0])
-    return OutlookView.model_validate({"pool": "default", "nodes": 2, "slots": [cpu, gpu], **of})
+    gpu = SlotForecast(slot="gpu", capacity=0, running=[0], booked=[0], planned=[0], free=[0])
+    return ForecastView.model_validate({"pool": "default", "nodes": 2, "slots": [cpu, gpu], **of})
 
 
-def test_the_hours_ahead_are_drawn_in_columns_as_high_as_what_is_taken(server: FakeServer, mooring: Mooring) -> None:
-    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[outlook()])
+def test_the_timeline_draws_columns_as_high_as_the_occupied_capacity(server: FakeServer, mooring: Mooring) -> None:
+    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[forecast()])
     lines = mooring("timeline", "--hours", "12", "--pool", "default").stdout.splitlines()
     assert server.last("GET", "/api/timeline").query == {"pool": "default", "hours": "12", "steps": "70"}
     assert lines[0] == "default: 8 cpu on 2 nodes"
@@ -35,14 +35,14 @@ def test_the_hours_ahead_are_drawn_in_columns_as_high_as_what_is_taken(server: F
 
 
 def test_a_slot_that_no_node_has_is_refused_with_those_that_there_are(server: FakeServer, mooring: Mooring) -> None:
-    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[outlook()])
+    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[forecast()])
     result = mooring("timeline", "--slot", "fpga")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no node has 'fpga'; there are: cpu, gpu" in result.stderr
+    assert "no node has the slot 'fpga'; available slots: cpu, gpu" in result.stderr
 
 
-def test_the_nodes_are_drawn_by_what_is_free_of_them(server: FakeServer, mooring: Mooring) -> None:
-    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[outlook(node="n1", nodes=1)])
+def test_the_timeline_draws_the_free_capacity_of_nodes(server: FakeServer, mooring: Mooring) -> None:
+    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[forecast(node="n1", nodes=1)])
     lines = mooring("timeline", "--nodes").stdout.splitlines()
     assert server.last("GET", "/api/timeline").query["nodes"] == "true"
     assert lines[0] == "n1       " + " " * 35 + "▄" * 35

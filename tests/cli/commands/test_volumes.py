@@ -3,11 +3,11 @@
 import json
 from uuid import UUID
 
-from mooring.wire.volumes import VolumeUse
+from mooring.wire.workloads.volumes import VolumeUse
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer
 
-WHO = "web (ann) and 2 that are not shown to you"
+WHO = "web (ann) and 2 that you may not see"
 
 
 def test_volumes_are_made_listed_shown_and_removed(server: FakeServer, mooring: Mooring) -> None:
@@ -23,14 +23,14 @@ def test_volumes_are_made_listed_shown_and_removed(server: FakeServer, mooring: 
     assert lines == [
         ["VOLUME", "PROJECT", "STATUS", "SIZE", "POOL", "NODE", "MOUNTED", "BY"],
         ["data", "default", "lost", "10Gi", "toy", "node-1", *WHO.split()],
-        ["all", "vision", "available", "1Ti", "default", "all", "of", "its", "pool", "-"],
+        ["all", "vision", "available", "1Ti", "default", "all", "nodes", "of", "its", "pool", "-"],
     ]
     shown = mooring("volume", "show", "data", "--project", "default").stdout
     assert f"mounted by: {WHO}\n" in shown
     assert server.last("GET", "/api/volumes/data").query == {"project": "default"}
     assert json.loads(mooring("volume", "list", "-o", "json").stdout)[0]["size"] == "10Gi"
     removed = mooring("volume", "remove", "data")
-    assert (removed.exit_code, removed.stdout) == (0, "data: on its way out\n")
+    assert (removed.exit_code, removed.stdout) == (0, "data: being removed\n")
     assert list(known) == ["all"]
 
 
@@ -49,6 +49,6 @@ def test_a_name_that_cannot_be_one_is_refused_before_anything_is_asked(server: F
     assert not [seen for seen in server.seen if seen.path == "/api/volumes"]
 
 
-def test_a_pool_is_told_the_folder_that_its_nodes_share(server: FakeServer, mooring: Mooring) -> None:
+def test_the_folder_for_shared_volumes_of_a_pool_is_set(server: FakeServer, mooring: Mooring) -> None:
     assert mooring("pool", "change", "default", "--shared-volumes", "/mnt/shared").exit_code == 0
     assert server.last("PATCH", "/api/pools/default").body == {"shared_volumes": "/mnt/shared"}

@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mooring.wire import api
+from mooring.cli.interaction import waiting
+from mooring.cli.rendering.formatting import instant
+from mooring.wire.workloads.workloads import StartView
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_in_pipe, run_on_terminal
+from tests.client.fake_rollouts import rollout_view
 from tests.client.fake_server import FakeServer, FakeWorkload, Refusal, failed, running, succeeded, task_view, waits
 
 HOSTILE = "[red]\x1b[2Jboo[/red]\n:smile:"
@@ -44,7 +47,7 @@ def test_a_deployment_is_waited_for_until_it_runs(server: FakeServer, mooring: M
     }
 
 
-def test_how_tasks_belong_together_is_sent_and_shown(server: FakeServer, mooring: Mooring) -> None:
+def test_gang_options_are_sent_and_shown(server: FakeServer, mooring: Mooring) -> None:
     result = mooring(
         "deploy", "web", "--image", "x", "-n", "4", "--min-tasks", "3", "--pack", "zone,rack", "--group",
         "g:pack:strict", "--no-preempt", "--not-preemptible", "--min-available", "2",
@@ -62,7 +65,7 @@ def test_how_tasks_belong_together_is_sent_and_shown(server: FakeServer, mooring
     assert (wrong.exit_code, "write NAME, NAME:spread" in wrong.stderr) == (2, True)
 
 
-def test_the_status_says_how_tasks_belong_together(server: FakeServer, mooring: Mooring) -> None:
+def test_the_status_shows_gang_options(server: FakeServer, mooring: Mooring) -> None:
     server.add(
         "web",
         replicas=4,
@@ -83,7 +86,7 @@ def test_a_deployment_without_an_image_runs_a_command(server: FakeServer, moorin
     container = server.last("POST", "/api/workloads").body["containers"][0]
     assert container == {"command": ["python", "-m", "worker", "--fast"]}
     nothing = mooring("deploy", "worker")
-    assert (nothing.exit_code, "give --image" in nothing.stderr) == (2, True)
+    assert (nothing.exit_code, "use --image" in nothing.stderr) == (2, True)
 
 
 def test_a_simulated_deployment_says_so(server: FakeServer, mooring: Mooring) -> None:
@@ -113,10 +116,10 @@ def test_a_simulated_deployment_says_so(server: FakeServer, mooring: Mooring) ->
         ("no-nodes", {}, ["--pool"]),
         ("node-not-ready", {}, ["mooring resume"]),
         ("node-owned", {}, ["as root"]),
-        ("something-else", {}, ["others leave"]),
+        ("something-else", {}, ["other work ends"]),
     ],
 )
-def test_a_failed_deployment_names_the_option_that_would_cure_it(
+def test_a_failed_deployment_has_a_remedy(
     server: FakeServer, mooring: Mooring, code: str, details: dict[str, object], advice: list[str]
 ) -> None:
     reason = {"code": code, "message": "too little of it", "by": "fit", "cure": "release", "details": details}
@@ -124,7 +127,7 @@ def test_a_failed_deployment_names_the_option_that_would_cure_it(
     result = mooring("deploy", "web", "--image", "x", "--replicas", "3", "--on-insufficient", "fail")
     assert result.exit_code == 1
     error, hint = result.stderr.splitlines()[-2:]
-    assert error == f"error: {code}: web does not run: too little of it"
+    assert error == f"error: {code}: web is not running: too little of it"
     assert hint.startswith("hint: ")
     assert all(part in hint for part in advice)
 
@@ -133,19 +136,19 @@ def test_a_deployment_that_does_not_run_in_time_stays(server: FakeServer, moorin
     server.plan = [waits("insufficient-resources", "no room")]
     result = mooring("deploy", "web", "--image", "x", "--timeout", "0.3")
     assert result.exit_code == 124
-    assert "error: timeout: after 0.3 seconds web: pending" in result.stderr
+    assert "error: timeout: timed out after 0.3 seconds: web: pending" in result.stderr
     assert "it stays in the queue" in result.stderr
     assert not server.find("web").view.removed
 
 
-def test_what_is_typed_wrong_is_told_before_anything_is_sent(server: FakeServer, mooring: Mooring) -> None:
+def test_mistyped_options_are_rejected_before_anything_is_sent(server: FakeServer, mooring: Mooring) -> None:
     for arguments, message in (
         (["Web", "--image", "x"], "invalid-name: name 'Web'"),
         (["web", "--image", "a b"], "containers"),
         (["web", "--image", "x", "--cpu", "much"], "invalid-quantity: 'much' is not a quantity"),
         (["web", "--image", "x", "--cpu", "0.00001"], "inexact-quantity"),
         (["web", "--image", "x", "--env", "=1"], "--env"),
-        (["web", "--image", "x", "--env", "NO_SUCH_VARIABLE"], "no such variable"),
+        (["web", "--image", "x", "--env", "NO_SUCH_VARIABLE"], "not set in your environment"),
         (["web", "--image", "x", "--label", "alone"], "--label 'alone': write NAME=VALUE"),
         (["web", "--image", "x", "--replicas", "0"], "Invalid value"),
     ):
@@ -182,19 +185,22 @@ def test_ps_lists_all_pages_in_plain_columns(server: FakeServer, mooring: Moorin
     assert len(json.loads(mooring("ps", "-o", "json").stdout)["workloads"]) == 450
 
 
-def test_ps_says_when_what_waits_will_start(server: FakeServer, mooring: Mooring) -> None:
+def test_ps_shows_the_expected_start_of_pending_work(server: FakeServer, mooring: Mooring) -> None:
     soon, later = (
         datetime.now(UTC) + timedelta(minutes=12, seconds=30),
         datetime.now(UTC) + timedelta(hours=3, minutes=1),
     )
-    server.add("planned", start=api.StartView(position=1, planned_at=soon))
-    server.add("reserved", start=api.StartView(position=2, planned_at=soon, not_before=later, waits_for="time"))
-    server.add("behind", start=api.StartView(position=1234))
+    server.add("planned", start=StartView(position=1, planned_at=soon))
+    server.add("reserved", start=StartView(position=2, planned_at=soon, not_before=later, waits_for="time"))
+    server.add("behind", start=StartView(position=1234))
+    server.add("estimated", start=StartView(position=7, estimated_at=later))
     lines = {line.split()[0]: line for line in mooring("ps").stdout.splitlines()}
     assert ("in 12m" in lines["planned"], "after 3h" in lines["reserved"], "#1,234" in lines["behind"]) == (True,) * 3
-    told = mooring("status", "reserved").stdout
-    assert "place 2 in the line of its pool; planned for" in told
-    assert "waits for its time" in told
+    received = mooring("status", "reserved").stdout
+    assert "position 2 in the queue of its pool; planned for" in received
+    assert "waits for its time" in received
+    assert "about 3h" in lines["estimated"]
+    assert f"about {instant(later)}, an estimate" in mooring("status", "estimated").stdout
 
 
 def test_ps_filters_and_shows_the_ended_and_the_others_on_request(server: FakeServer, mooring: Mooring) -> None:
@@ -239,13 +245,13 @@ def test_status_shows_the_tasks_and_the_reason(server: FakeServer, mooring: Moor
     assert "reason:    no-nodes: pool 'x' has no nodes" in text
     assert "hint: choose another with --pool" in text
     assert "TASK  STATUS" in text
-    assert "`mooring explain web` shows which nodes lack what" in text
+    assert "`mooring explain web` shows why each node is excluded" in text
     missing = mooring("status", "nothing")
     assert missing.exit_code == 3
     assert missing.stderr.startswith("error: not-found: there is no workload 'nothing'\nhint: ")
 
 
-def test_status_shows_which_images_run_and_where_tasks_reach_each_other(server: FakeServer, mooring: Mooring) -> None:
+def test_status_shows_image_digests_and_peer_addresses(server: FakeServer, mooring: Mooring) -> None:
     images = {"main": f"sha256:{'5cdb8fea8fe7' * 5}", "log": f"sha256:{'9f86d081884c' * 5}"}
     pair = server.add("pair")
     pair.become("RUNNING", tasks=[task_view(0, status="RUNNING", digests=images, address="10.88.0.4"), task_view(1)])
@@ -254,12 +260,14 @@ def test_status_shows_which_images_run_and_where_tasks_reach_each_other(server: 
 
 
 @pytest.mark.parametrize(("status", "words"), [("RUNNING", "running, stopping"), ("CANCELLED", "cancelled")])
-def test_only_what_lives_is_said_to_be_stopping(server: FakeServer, mooring: Mooring, status: str, words: str) -> None:
+def test_only_a_living_workload_is_shown_as_stopping(
+    server: FakeServer, mooring: Mooring, status: str, words: str
+) -> None:
     server.add("web", status, stopping=True)
     assert f"status:    {words}\n" in mooring("status", "web").stdout
 
 
-def test_history_is_told_in_order(server: FakeServer, mooring: Mooring) -> None:
+def test_history_is_shown_in_order(server: FakeServer, mooring: Mooring) -> None:
     server.add("web")
     lines = mooring("history", "web").stdout.splitlines()
     assert "submitted" in lines[1]
@@ -288,15 +296,25 @@ def test_following_goes_on_to_the_end(server: FakeServer, mooring: Mooring) -> N
     workload.log = b"line\n"
     succeeded(workload)
     assert mooring("logs", "-f", "job").stdout == "line\n"
-    assert server.last("GET", "/api/workloads/job/logs").query["follow"] == "true"
+    assert server.last("GET", f"/api/workloads/{workload.view.id}/logs").query["follow"] == "true"
 
 
-def test_scaling_says_what_is_wanted(server: FakeServer, mooring: Mooring) -> None:
+def test_followed_output_that_breaks_off_continues_without_loss_or_repetition(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    job = server.add("job")
+    job.log, job.breaks, job.steps = b"".join(b"line %d\n" % number for number in range(2000)), 2, [succeeded]
+    result = mooring("logs", "-f", "job")
+    assert (result.exit_code, result.stdout_bytes) == (0, job.log)
+
+
+def test_scale_shows_the_desired_replicas(server: FakeServer, mooring: Mooring) -> None:
     server.add("web", kind="deployment")
     assert mooring("scale", "web", "5").stdout == "web: running, 1 running, 5 replicas wanted\n"
     assert json.loads(mooring("scale", "web", "1", "-o", "json").stdout)["replicas"] == 1
     assert mooring("scale", "nothing", "5").exit_code == 3
-    assert mooring("scale", "web", "0").exit_code == 2
+    assert mooring("scale", "web", "0").stdout == "web: running, 1 running, 0 replicas wanted\n"
+    assert mooring("scale", "web", "-1").exit_code == 2
 
 
 def test_removing_asks_only_a_person(server: FakeServer, mooring: Mooring) -> None:
@@ -323,6 +341,56 @@ def test_cancelling_leaves_it_on_the_list_and_force_waits_for_no_node(server: Fa
     assert mooring("cancel", "nothing").exit_code == 3
 
 
+def test_removing_asks_about_existing_workloads_only(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web")
+    missing = mooring("rm", "nothing")
+    assert (missing.exit_code, "--yes" in missing.stderr) == (3, False)
+    with run_on_terminal("rm", "web", "nothing") as terminal:
+        terminal.expect("there is no")
+        terminal.expect("Stop and remove web?")
+        terminal.type("y\n")
+        assert terminal.exit_code() == 3
+    assert server.find("web").view.removed
+
+
+def test_workloads_are_cancelled_by_label_user_or_all_at_once(server: FakeServer, mooring: Mooring) -> None:
+    for name, labels, user in (
+        ("one", {"team": "a", "tier": "x"}, "admin"),
+        ("two", {"team": "a"}, "admin"),
+        ("three", {"team": "b"}, "admin"),
+        ("four", {"team": "a"}, "ann"),
+    ):
+        view = server.add(name).view
+        view.labels, view.user = labels, user
+
+    def cancelled() -> set[str]:
+        return {w.view.name for w in server.workloads.values() if w.view.status in ("TERMINATING", "CANCELLED")}
+
+    unasked = mooring("cancel", "--label", "team=a")
+    assert (unasked.exit_code, "--yes" in unasked.stderr, cancelled()) == (2, True, set())
+    assert mooring("cancel", "-l", "team=a", "-l", "tier=x", "--yes").exit_code == 0
+    assert cancelled() == {"one"}
+    assert mooring("cancel", "--user", "ann", "--yes").exit_code == 0
+    assert server.last("GET", "/api/workloads").query["everyone"] == "true"
+    assert cancelled() == {"one", "four"}
+    with run_on_terminal("cancel", "--all") as terminal:
+        terminal.expect("Cancel these 2 workloads")
+        terminal.type("y\n")
+        assert terminal.exit_code() == 0
+    assert cancelled() == {"one", "two", "three", "four"}
+    nothing = mooring("cancel", "--all")
+    assert (nothing.exit_code, nothing.stdout) == (0, "There is nothing to cancel.\n")
+
+
+@pytest.mark.parametrize("words", [(), ("one", "--all"), ("--all", "--user", "ann"), ("one", "-l", "a=b")])
+def test_cancelling_needs_either_names_or_a_choice(
+    server: FakeServer, mooring: Mooring, words: tuple[str, ...]
+) -> None:
+    server.add("one")
+    assert mooring("cancel", *words, "--yes").exit_code == 2
+    assert server.find("one").view.status not in ("TERMINATING", "CANCELLED")
+
+
 def test_one_missing_name_does_not_stop_the_removal_of_the_others(server: FakeServer, mooring: Mooring) -> None:
     server.add("one")
     server.add("two")
@@ -342,7 +410,7 @@ def test_waiting_answers_with_the_highest_exit_code(server: FakeServer, mooring:
     assert mooring("wait", "good", "nothing").exit_code == 3
 
 
-def test_the_exit_code_is_that_of_who_failed_and_not_of_who_was_stopped_for_it(
+def test_the_exit_code_is_that_of_the_failed_task_and_not_of_tasks_stopped_for_it(
     server: FakeServer, mooring: Mooring
 ) -> None:
     def one_fails(workload: FakeWorkload) -> None:
@@ -362,7 +430,7 @@ def test_waiting_ends_in_time(server: FakeServer, mooring: Mooring) -> None:
     server.add("forever")
     result = mooring("wait", "forever", "--timeout", "0.2")
     assert result.exit_code == 124
-    assert "error: timeout: after 0.2 seconds forever: running" in result.stderr
+    assert "error: timeout: timed out after 0.2 seconds: forever: running" in result.stderr
 
 
 def test_in_a_pipe_there_is_no_colour_and_no_frame(server: FakeServer, mooring: Mooring) -> None:
@@ -388,7 +456,7 @@ def _on_terminal(*arguments: str) -> str:
     return terminal.text
 
 
-def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, mooring: Mooring) -> None:
+def test_placement_options_are_sent_as_typed(server: FakeServer, mooring: Mooring) -> None:
     result = mooring(
         "deploy", "web", "--image", "x", "--no-wait", "--select", "disk=ssd", "--tolerate", "gpu", "--tolerate",
         "team=a", "--tolerate", "spot:NoExecute:5m", "--spread-over", "zone",
@@ -413,3 +481,99 @@ def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, moor
         {"key": "dedicated", "value": "db"},
         {"key": "old", "value": "", "effect": "PreferNoSchedule"},
     ]
+
+
+LOOPING = {
+    "health": "crash-looping",
+    "health_reason": "1 of 1 replica: exited with code 3",
+    "restarts": 4,
+    "last_exit_code": 3,
+    "last_reason": "exited with code 3",
+}
+
+
+def loops(workload: FakeWorkload) -> None:
+    workload.become("RUNNING", ready=0, next_retry_at=datetime.now(UTC) + timedelta(seconds=90), **LOOPING)
+
+
+def test_a_deployment_that_crashes_fails_although_it_reads_running(server: FakeServer, mooring: Mooring) -> None:
+    server.plan = [loops]
+    result = mooring("deploy", "web", "--", "false")
+    assert result.exit_code == 1
+    assert "web is crash-looping: 1 of 1 replica: exited with code 3, 4 restarts, next start in" in result.stderr
+    assert "`mooring logs web` shows its output" in result.stderr
+    assert mooring("deploy", "later", "--detach", "--", "false").exit_code == 0
+
+
+def test_a_deployment_is_waited_for_until_its_replicas_stay_ready(
+    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "STEADY_SECONDS", 0.2)
+    server.plan = [running, loops]
+    assert mooring("deploy", "web", "--", "sh", "-c", "exit 3").exit_code == 1
+
+
+def test_crash_loops_are_shown_with_restarts_exit_code_and_backoff(server: FakeServer, mooring: Mooring) -> None:
+    workload = server.add("web", kind="deployment", rollout=rollout_view())
+    loops(workload)
+    listed = mooring("ps", "-o", "wide").stdout
+    assert "crash-looping" in listed
+    assert "1 of 1 replica: exited with code 3, 4 restarts, next start in" in listed
+    shown = mooring("status", "web").stdout
+    assert re.search(r"status: +crash-looping\n", shown)
+    assert re.search(r"last exit: +exit code 3; exited with code 3\n", shown)
+    assert re.search(r"health: +crash-looping\n", mooring("rollout", "status", "web").stdout) is not None
+
+
+def test_a_deployment_with_a_missing_replica_reads_degraded_with_the_reason(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    reason = "0 of 2 nodes: 2 lack 1 cpu (best has 0)"
+    workload = server.add("web", kind="deployment", replicas=3)
+    workload.become("RUNNING", running=2, ready=2, health="degraded", health_reason=reason)
+    listed = mooring("ps", "-o", "wide").stdout
+    assert "degraded 2/3" in listed
+    assert reason in listed
+
+
+def test_single_indexes_of_an_array_are_cancelled(server: FakeServer, mooring: Mooring) -> None:
+    server.add("sweep", "RUNNING", replicas=10)
+    assert mooring("cancel", "sweep", "--index", "3,5", "--force").stdout == "sweep: running, 2 cancelled\n"
+    assert server.last("DELETE", "/api/workloads/sweep/tasks").query == {"index": "3,5", "force": "true"}
+    assert "running, 2 cancelled" in mooring("ps").stdout
+
+
+@pytest.mark.parametrize("words", [("sweep", "--index", "a"), ("--all", "--yes", "--index", "3")])
+def test_a_wrong_choice_of_indexes_cancels_nothing(
+    server: FakeServer, mooring: Mooring, words: tuple[str, ...]
+) -> None:
+    server.add("sweep", "RUNNING", replicas=10)
+    assert mooring("cancel", *words).exit_code == 2
+    assert "cancelled" not in mooring("ps", "--all").stdout
+
+
+def test_an_array_with_failed_tasks_shows_their_number(server: FakeServer, mooring: Mooring) -> None:
+    counts = {"RUNNING": 1, "FAILED": 4, "PENDING": 95}
+    server.add("sweep", replicas=100).become("RUNNING", running=1, counts=counts, health="degraded")
+    assert "running, 4 failed" in mooring("ps").stdout
+
+
+def test_a_start_that_moved_says_what_it_was(server: FakeServer, mooring: Mooring) -> None:
+    now = datetime.now(UTC)
+    start = StartView(position=1, planned_at=now + timedelta(minutes=90, seconds=30), first_at=now, moves=2)
+    server.add("job", "PENDING", start=start)
+    first = now.astimezone().strftime("%H:%M")
+    assert f"in 90m, was {first}, moved twice" in mooring("ps", "-o", "wide").stdout
+    assert f"was {first}, moved twice" in mooring("status", "job").stdout
+
+
+def test_work_that_cannot_start_shows_the_change_it_needs_and_no_estimate(server: FakeServer, mooring: Mooring) -> None:
+    unless = "its cpu limit is raised, or it asks for less"
+    reason = {"code": "user-quota-exceeded", "message": "needs 5 cpu, limit 4 (user 'ann')", "cure": "change"}
+    start = StartView(position=1, unless=unless, waits_for="change")
+    server.add("job", "PENDING", start=start, reason=reason, admission={"failed": [{"by": "user", **reason}]})
+    assert "needs a change" in mooring("ps", "-o", "wide").stdout
+    shown = mooring("status", "job").stdout
+    assert f"cannot start unless {unless}" in shown
+    assert shown.count("5 cpu") == 1
+    assert "hint: ask for less, or ask an administrator for a higher limit" in shown

@@ -1,10 +1,10 @@
-"""What is said of containers on the command line is sent as it is meant, or refused before anything is sent."""
+"""Container options are translated into requests, or rejected before anything is sent."""
 
 from __future__ import annotations
 
 import pytest
 
-from mooring.wire.api import ContainerView
+from mooring.wire.workloads.workloads import ContainerView
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, running
 
@@ -77,14 +77,14 @@ def test_what_containers_have_is_sent(
         ("--ready-http", "80/a b"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_is_sent(
+def test_invalid_options_are_rejected_before_anything_is_sent(
     server: FakeServer, mooring: Mooring, wrong: tuple[str, ...]
 ) -> None:
     assert mooring("deploy", "web", "--image", "nginx", *wrong).exit_code == 2
     assert not server.requests("POST", "/api/workloads")
 
 
-def test_the_status_names_the_containers_and_what_they_have(server: FakeServer, mooring: Mooring) -> None:
+def test_status_shows_the_containers_and_their_options(server: FakeServer, mooring: Mooring) -> None:
     server.add(
         "web",
         containers=[

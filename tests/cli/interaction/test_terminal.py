@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.cli.conversing import DetachKeys
+from mooring.cli.interaction.terminal import DetachKeys
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,35 @@
-"""The leader as a whole: it takes office, works, and says what is wrong when it cannot."""
+"""The leader as a whole: it begins a term, works, and says what is wrong when it cannot."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select
+from structlog.testing import capture_logs
 
 from mooring.clock import now
-from mooring.controllers.leader import Leader
-from mooring.controllers.reports import ReportLoop
-from mooring.controllers.retention import Retention, RetentionLoop
-from mooring.coordination.election import Alone, Claim, Election, Seat
+from mooring.controllers.leadership.leader import Leader
+from mooring.controllers.leadership.loop_reports import ReportLoop
+from mooring.controllers.leadership.loops import Iteration, Work, keep_running
+from mooring.controllers.upkeep.retention import Retention, RetentionLoop
+from mooring.coordination.election import Alone, Claim, Election, Lease
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
-from mooring.model.heartbeats import Pace
 from mooring.model.loops import LoopState
-from mooring.store import events, loops
-from mooring.store.engine import Database
-from mooring.store.ids import new_id
-from mooring.store.loops import LoopReport
+from mooring.model.nodes.heartbeats import Pace
+from mooring.store.control import events, loops
+from mooring.store.control.loops import LoopReport
+from mooring.store.core.engine import Database
+from mooring.store.core.ids import new_id
 from mooring.store.tables import events as events_table
 from mooring.store.tables import workloads
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 
 def leader_of(database: Database, signal: Signal, election: Election | None = None) -> Leader:
@@ -52,16 +55,16 @@ async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> Non
         seen = await signal.wait(0.05, seen)
 
 
-async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harbour):
+async def test_a_leader_brings_work_from_its_submission_to_running(harness: Harness):
     signal = Signal()
-    leader = leader_of(harbour.database, signal)
+    leader = leader_of(harness.database, signal)
     assert (leader.role, leader.problem) == ("standby", "not started yet")
     leading = asyncio.create_task(leader.run())
-    await harbour.node("sim", simulated=True)
-    workload_id = await harbour.submit("web", replicas=2)
+    await harness.node("sim", simulated=True)
+    workload_id = await harness.submit("web", replicas=2)
 
     async def runs() -> bool:
-        return await harbour.statuses(workload_id) == ["RUNNING", "RUNNING"]
+        return await harness.statuses(workload_id) == ["RUNNING", "RUNNING"]
 
     await until(signal, runs)
     assert (leader.role, leader.problem) == ("leader", None)
@@ -76,6 +79,7 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harb
         "timeslots",
         "rollouts",
         "idleness",
+        "estimates",
     }
     assert {loop.name: loop.error for loop in leader.loops} == dict.fromkeys(names)
     assert {loop.found_by_timer for loop in leader.loops} == {0}
@@ -84,41 +88,42 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harb
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
     assert (leader.role, leader.problem) == ("standby", "stopped")
-    assert await harbour.findings() == []
+    assert await harness.findings() == []
 
 
 @on_sqlite
-async def test_a_leader_that_is_deposed_ends_and_says_who_leads(harbour: Harbour):
+async def test_a_leader_that_is_deposed_ends_and_says_who_leads(harness: Harness):
     signal = Signal()
-    leader = leader_of(harbour.database, signal)
+    leader = leader_of(harness.database, signal)
     leading = asyncio.create_task(leader.run())
-    await harbour.node("sim", simulated=True)
-    first = await harbour.submit("first")
+    await harness.node("sim", simulated=True)
+    first = await harness.submit("first")
 
     async def runs() -> bool:
-        return await harbour.statuses(first) == ["RUNNING"]
+        return await harness.statuses(first) == ["RUNNING"]
 
     await until(signal, runs)
-    await harbour.take_office("newer")
-    second = await harbour.submit("second")
+    await harness.start_term("newer")
+    second = await harness.submit("second")
     await leading
     assert leader.role == "standby"
     assert leader.problem is not None
     assert "held by newer" in leader.problem
-    assert await harbour.statuses(second) == ["PENDING"]
+    assert await harness.statuses(second) == ["PENDING"]
 
 
-class OnlySeat:
-    """An election that nobody else stands in; it tells when the seat was taken and given back."""
+class OnlyLease:
+    """An election that nobody else stands in; it tells when the lease was taken and given back."""
 
     standbys = True
+    outage = None
 
     def __init__(self) -> None:
         self.taken, self.returned = asyncio.Event(), asyncio.Event()
 
-    async def campaign(self) -> Seat:
+    async def campaign(self) -> Lease:
         self.taken.set()
-        return Seat(Claim("test"), ttl=0.5, renew=self._renew, release=self._release)
+        return Lease(Claim("test"), ttl=0.5, renew=self._renew, release=self._release)
 
     async def close(self) -> None:
         return None
@@ -126,13 +131,13 @@ class OnlySeat:
     async def _renew(self) -> bool:
         return True
 
-    async def _release(self) -> None:
+    async def _release(self, _reason: str) -> None:
         self.returned.set()
 
 
 @on_sqlite
-async def test_who_cannot_reach_the_database_gives_the_seat_back_and_takes_none(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+async def test_a_server_that_cannot_reach_the_database_releases_the_lease_and_takes_none(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ):
     reachable = asyncio.Event()
     tried = asyncio.Queue[bool]()
@@ -142,24 +147,24 @@ async def test_who_cannot_reach_the_database_gives_the_seat_back_and_takes_none(
         if not reachable.is_set():
             raise ConnectionError("nobody answers")
 
-    monkeypatch.setattr(harbour.database, "reach", reach)
-    monkeypatch.setattr("mooring.controllers.leader._REACH_AGAIN_SECONDS", 0.01)
-    seat = OnlySeat()
-    leading = asyncio.create_task(leader_of(harbour.database, Signal(), seat).run())
+    monkeypatch.setattr(harness.database, "reach", reach)
+    monkeypatch.setattr("mooring.controllers.leadership.leader._REACH_AGAIN_SECONDS", 0.01)
+    lease = OnlyLease()
+    leading = asyncio.create_task(leader_of(harness.database, Signal(), lease).run())
     async with asyncio.timeout(60):
         for _ in range(3):
             assert not await tried.get()
-        assert not seat.taken.is_set()
+        assert not lease.taken.is_set()
         reachable.set()
-        await seat.taken.wait()
-        seat.taken.clear()
+        await lease.taken.wait()
+        lease.taken.clear()
         reachable.clear()
-        await seat.returned.wait()
+        await lease.returned.wait()
         while not tried.empty():
             tried.get_nowait()
         for _ in range(3):
             assert not await tried.get()
-        assert not seat.taken.is_set()
+        assert not lease.taken.is_set()
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
 
@@ -175,7 +180,7 @@ async def test_a_leader_that_cannot_start_says_why_and_tries_again(tmp_path: Pat
         if len(problems) == 2:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("mooring.controllers.leader.asyncio.sleep", pause)
+    monkeypatch.setattr("mooring.controllers.leadership.leader.asyncio.sleep", pause)
     with pytest.raises(asyncio.CancelledError):
         await leader.run()
     await database.close()
@@ -184,67 +189,90 @@ async def test_a_leader_that_cannot_start_says_why_and_tries_again(tmp_path: Pat
 
 
 @on_sqlite
-async def test_a_leader_that_cannot_start_gives_the_seat_back_before_it_tries_again(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "with_traceback"), [(ConnectionResetError("the database left"), False), (RuntimeError("no view"), True)]
+)
+async def test_a_traceback_is_logged_only_where_the_error_is_not_the_databases_absence(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, error: Exception, with_traceback: bool
 ):
-    seat = OnlySeat()
-    leader = leader_of(harbour.database, Signal(), seat)
+    lease = OnlyLease()
+    leader = leader_of(harness.database, Signal(), lease)
+
+    async def take_over() -> None:
+        raise error
+
+    monkeypatch.setattr(leader.scheduling, "take_over", take_over)
+    monkeypatch.setattr("mooring.controllers.leadership.leader._START_AGAIN_SECONDS", 3600)
+    with capture_logs() as logged:
+        async with leading(leader):
+            await asyncio.wait_for(lease.returned.wait(), timeout=30)
+    (failed,) = [line for line in logged if line["event"] == "Scheduler initialization failed"]
+    assert (str(error) in failed["reason"], failed["exc_info"] is not None) == (True, with_traceback)
+
+
+@on_sqlite
+async def test_a_leader_that_cannot_start_releases_the_lease_before_it_tries_again(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    lease = OnlyLease()
+    leader = leader_of(harness.database, Signal(), lease)
 
     async def take_over() -> None:
         raise RuntimeError("no view")
 
     monkeypatch.setattr(leader.scheduling, "take_over", take_over)
-    monkeypatch.setattr("mooring.controllers.leader._START_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("mooring.controllers.leadership.leader._START_AGAIN_SECONDS", 3600)
     leading = asyncio.create_task(leader.run())
-    await asyncio.wait_for(seat.returned.wait(), timeout=30)
+    await asyncio.wait_for(lease.returned.wait(), timeout=30)
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
 
 
 @on_sqlite
-async def test_old_events_are_forgotten_by_the_leader_alone(harbour: Harbour):
+async def test_old_events_are_forgotten_by_the_leader_alone(harness: Harness):
     old = now() - timedelta(hours=25)
-    await harbour.database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "old")], old))
+    await harness.database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "old")], old))
 
     async def kinds() -> int:
         query = select(func.count()).select_from(events_table).where(events_table.c.kind == "old")
-        return int((await harbour.rows(query))[0][0])
+        return int((await harness.rows(query))[0][0])
 
     assert await kinds() == 1
-    loop = RetentionLoop(harbour.database, harbour.office, Retention())
+    loop = RetentionLoop(harness.fenced, Retention())
     assert [await loop.once(), await loop.once()] == [True, False]
     assert await kinds() == 0
 
 
-async def test_what_the_loops_do_is_reported_without_waking_anybody(harbour: Harbour):
-    woken = Signal()
-    harbour.database.on_commit.append(woken.send)
+async def test_loop_reports_send_no_signal(harness: Harness):
+    notified = Signal()
+    harness.database.on_commit.append(notified.send)
     state = LoopState("scheduling", last_run_at=now(), duration_seconds=0.25, outcome="failed", error="Odd", runs=3)
-    office = harbour.office
     for states in ([state, LoopState("audit")], [state]):
-        await ReportLoop(harbour.database, office, states).once()
-    async with harbour.database.read() as connection:
-        assert await loops.reported(connection) == [LoopReport(office.holder, office.term, state)]
+        await ReportLoop(harness.fenced, states).once()
+    async with harness.database.read() as connection:
+        assert await loops.reported(connection) == [
+            LoopReport(harness.leadership.holder, harness.leadership.term, state)
+        ]
     # The loops would turn because they turned.
-    assert woken.count == 0
+    assert notified.count == 0
 
 
 @on_sqlite
-async def test_a_report_of_a_former_leader_is_not_written(harbour: Harbour):
-    reports = ReportLoop(harbour.database, harbour.office, [LoopState("scheduling")])
-    await harbour.take_office("newer")
+async def test_a_report_of_a_former_leader_is_not_written(harness: Harness):
+    reports = ReportLoop(harness.fenced, [LoopState("scheduling")])
+    await harness.start_term("newer")
     with pytest.raises(LeadershipLost):
         await reports.once()
-    async with harbour.database.read() as connection:
+    async with harness.database.read() as connection:
         assert await loops.reported(connection) == []
 
 
-async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harbour: Harbour):
+async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harness: Harness):
     committed = Signal()
-    harbour.database.on_commit.append(committed.send)
-    # Nothing wakes this leader, as if every signal was lost.
+    harness.database.on_commit.append(committed.send)
+    # No signal reaches this leader, as if all were lost.
     leader = Leader(
-        harbour.database,
+        harness.database,
         Signal(),
         "me",
         Alone(),
@@ -253,12 +281,12 @@ async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harb
         retention=Retention(),
     )
     async with leading(leader):
-        await harbour.node("sim", simulated=True)
+        await harness.node("sim", simulated=True)
         for name in ("first", "second"):
-            workload_id = await harbour.submit(name)
+            workload_id = await harness.submit(name)
 
             async def runs(workload_id: UUID = workload_id) -> bool:
-                return await harbour.statuses(workload_id) == ["RUNNING"]
+                return await harness.statuses(workload_id) == ["RUNNING"]
 
             await until(committed, runs)
         found = {loop.name: loop.found_by_timer for loop in leader.loops}
@@ -267,16 +295,16 @@ async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harb
     assert set(found.values()) == {0}
 
 
-async def test_a_full_pass_says_what_it_found(harbour: Harbour):
+async def test_a_full_pass_says_what_it_found(harness: Harness):
     signal = Signal()
-    leader = leader_of(harbour.database, signal)
+    leader = leader_of(harness.database, signal)
     async with leading(leader):
-        await harbour.node("sim", simulated=True, cpu=2)
+        await harness.node("sim", simulated=True, cpu=2)
         for name in ("one", "two"):
-            await harbour.submit(name, cpu=2)
+            await harness.submit(name, cpu=2)
 
         async def full() -> bool:
-            reasons = [row.reason for row in await harbour.rows(select(workloads.c.reason))]
+            reasons = [row.reason for row in await harness.rows(select(workloads.c.reason))]
             return sum(reason is not None for reason in reasons) == 1
 
         await until(signal, full)
@@ -286,11 +314,11 @@ async def test_a_full_pass_says_what_it_found(harbour: Harbour):
 
 
 async def test_a_leader_that_resigns_lets_the_others_go_first_and_may_lead_again(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("mooring.controllers.leader._FAIR_CHANCE_SECONDS", 0.01)
+    monkeypatch.setattr("mooring.controllers.leadership.leader._FAIR_CHANCE_SECONDS", 0.01)
     signal = Signal()
-    leader = leader_of(harbour.database, signal)
+    leader = leader_of(harness.database, signal)
     with pytest.raises(LeadershipLost):
         await leader.resign()
     async with leading(leader):
@@ -299,11 +327,42 @@ async def test_a_leader_that_resigns_lets_the_others_go_first_and_may_lead_again
             return leader.leads and bool(leader.loops)
 
         await until(signal, leads)
-        term = leader.office.term
-        waiting = leader.scheduling.ask_for_all()
+        term = leader.leadership.term
+        waiting = leader.scheduling.retry_all()
         await leader.resign()
         assert not leader.leads
         with pytest.raises(LeadershipLost):
             await waiting
         await until(signal, leads)
-        assert leader.office.term > term
+        assert leader.leadership.term > term
+
+
+@on_sqlite
+async def test_every_loop_goes_on_after_an_error_and_says_what_it_was(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mooring.controllers.leadership.controller_manager._LATER_SECONDS", 0.0)
+    monkeypatch.setattr("mooring.controllers.leadership.loops._FIRST_PAUSE_SECONDS", 0.01)
+    really = keep_running
+
+    async def failing_once(work: Work, *arguments: Any, **options: Any) -> None:
+        errors = [RuntimeError("injected")]
+
+        async def once() -> Iteration | bool:
+            if errors:
+                raise errors.pop()
+            return await work()
+
+        await really(once, *arguments, **options)
+
+    monkeypatch.setattr("mooring.controllers.leadership.controller_manager.keep_running", failing_once)
+    signal = Signal()
+    leader = leader_of(harness.database, signal)
+    async with leading(leader):
+
+        async def recovered() -> bool:
+            return bool(leader.loops) and all(loop.failures and loop.outcome == "ok" for loop in leader.loops)
+
+        await until(signal, recovered)
+        assert {loop.failures for loop in leader.loops} == {1}
+        assert leader.leads

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from mooring.clock import now
-from mooring.controllers.loops import Turn, keep_running
+from mooring.controllers.leadership.loops import Iteration, keep_running
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
 from mooring.model.loops import LoopState
@@ -15,14 +16,14 @@ DONE = LeadershipLost("the test is over")
 
 
 class Script:
-    """Work that does one thing after the other, and then loses its office."""
+    """Work that does one thing after the other, and then loses its leadership."""
 
-    def __init__(self, *steps: bool | Turn | Exception | Callable[[], bool | Turn]) -> None:
+    def __init__(self, *steps: bool | Iteration | Exception | Callable[[], bool | Iteration]) -> None:
         self.steps = list(steps)
-        self.turns = 0
+        self.iterations = 0
 
-    async def __call__(self) -> bool | Turn:
-        self.turns += 1
+    async def __call__(self) -> bool | Iteration:
+        self.iterations += 1
         if not self.steps:
             raise DONE
         step = self.steps.pop(0)
@@ -60,7 +61,7 @@ async def test_a_loop_survives_exceptions_and_waits_longer_each_time(slept: list
     assert (state.runs, state.failures) == (9, 9)
 
 
-async def test_a_turn_that_succeeds_forgets_the_error(slept: list[float]):
+async def test_a_successful_iteration_clears_the_error(slept: list[float]):
     states: list[str | None] = []
     state = LoopState("test")
 
@@ -77,10 +78,10 @@ async def test_a_turn_that_succeeds_forgets_the_error(slept: list[float]):
     assert (state.runs, state.failures) == (4, 2)
 
 
-async def test_losing_the_office_ends_the_loop_at_once(slept: list[float]):
+async def test_losing_leadership_ends_the_loop_at_once(slept: list[float]):
     script = Script()
     await run(script)
-    assert script.turns == 1
+    assert script.iterations == 1
     assert slept == []
 
 
@@ -90,7 +91,7 @@ async def test_there_is_no_pause_while_there_is_more_to_do(slept: list[float]):
     assert slept == [0, 0, 0]
 
 
-async def test_a_signal_during_a_turn_is_a_turn_more(slept: list[float]):
+async def test_a_signal_during_an_iteration_causes_another_iteration(slept: list[float]):
     signal = Signal()
 
     def commit() -> bool:
@@ -99,21 +100,21 @@ async def test_a_signal_during_a_turn_is_a_turn_more(slept: list[float]):
 
     script = Script(commit)
     await run(script, signal=signal, interval=3600, pause=0.02)
-    assert script.turns == 2
+    assert script.iterations == 2
     # A burst of commits is one turn.
     assert slept == [0.02]
 
 
-async def test_without_a_signal_the_timer_turns():
+async def test_without_a_signal_the_timer_starts_an_iteration():
     script = Script(False, False)
     await run(script, interval=0.001)
-    assert script.turns == 3
+    assert script.iterations == 3
 
 
 async def test_work_that_the_timer_finds_though_a_signal_announces_it_is_counted(slept: list[float]):
-    found = Turn(more=False, announced=True)
+    found = Iteration(more=False, announced=True)
     # The first turn is nobody's fault, and neither is one that goes on at once or after an error.
-    script = Script(found, found, Turn(more=True, announced=True), found, ValueError("once"), found)
+    script = Script(found, found, Iteration(more=True, announced=True), found, ValueError("once"), found)
     state = await run(script)
     assert state.found_by_timer == 2
 
@@ -121,9 +122,9 @@ async def test_work_that_the_timer_finds_though_a_signal_announces_it_is_counted
 async def test_what_a_signal_announced_or_time_made_due_is_not_counted(slept: list[float]):
     signal = Signal()
 
-    def commit() -> Turn:
+    def commit() -> Iteration:
         signal.send()
-        return Turn(more=False, announced=True)
+        return Iteration(more=False, announced=True)
 
     state = await run(Script(commit, commit, commit), signal=signal, interval=3600)
     assert state.found_by_timer == 0
@@ -131,12 +132,12 @@ async def test_what_a_signal_announced_or_time_made_due_is_not_counted(slept: li
     assert state.found_by_timer == 0
 
 
-async def test_what_only_a_look_at_everything_finds_counts_whatever_started_the_turn():
-    state = await run(Script(Turn(more=False, overlooked=True)))
+async def test_work_found_only_by_a_full_scan_counts_whatever_started_the_iteration():
+    state = await run(Script(Iteration(more=False, overlooked=True)))
     assert state.found_by_timer == 1
 
 
-async def test_a_loop_says_when_it_ran_how_long_and_when_it_turns_next():
+async def test_a_loop_reports_its_last_run_its_duration_and_its_next_run():
     before = now()
     state = await run(Script(False), interval=0.001)
     assert state.outcome == "ok"
@@ -147,6 +148,15 @@ async def test_a_loop_says_when_it_ran_how_long_and_when_it_turns_next():
     assert state.next_run_at > before
 
 
-async def test_an_error_is_told_without_the_rows_that_it_is_about(slept: list[float]):
+async def test_an_error_is_reported_without_row_values(slept: list[float]):
     state = await run(Script(ValueError("duplicate key\n[parameters: ('a secret',)]")))
     assert state.error == "ValueError: duplicate key"
+
+
+async def test_a_database_that_is_away_is_logged_once_and_without_a_traceback(slept: list[float]):
+    gone = ConnectionResetError("gone")
+    with capture_logs() as logged:
+        state = await run(Script(gone, gone, gone, False, gone))
+    assert state.failures == 4
+    assert [entry["event"] for entry in logged] == ["Loop test waits for the database"] * 2
+    assert not any(entry.get("exc_info") for entry in logged)

@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import update
 
 from mooring.binding.binder import Binder
-from mooring.controllers.scheduling import SchedulingLoop
+from mooring.controllers.scheduling.scheduling_loop import SchedulingLoop
 from mooring.mirror.mirror import Mirror
-from mooring.model.terms import Terms
+from mooring.model.workloads.schedule import ScheduleOptions
 from mooring.store.tables import node_resources, tenant_resources
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 pytestmark = on_sqlite
 
@@ -25,74 +25,74 @@ class CountingMirror(Mirror):
 
 
 class Standby:
-    def __init__(self, harbour: Harbour) -> None:
-        self.mirror = CountingMirror(harbour.database)
-        self.loop = SchedulingLoop(self.mirror, Binder(harbour.database), harbour.office)
+    def __init__(self, harness: Harness) -> None:
+        self.mirror = CountingMirror(harness.database)
+        self.loop = SchedulingLoop(self.mirror, Binder(harness.database), harness.leadership)
 
 
 @pytest.fixture
-async def standby(harbour: Harbour) -> AsyncIterator[Standby]:
-    made = Standby(harbour)
+async def standby(harness: Harness) -> AsyncIterator[Standby]:
+    made = Standby(harness)
     await made.loop.stand_by()
     yield made
     made.loop.close()
 
 
 @pytest.fixture
-async def leader(harbour: Harbour) -> AsyncIterator[SchedulingLoop]:
-    loop = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
+async def leader(harness: Harness) -> AsyncIterator[SchedulingLoop]:
+    loop = SchedulingLoop(Mirror(harness.database), Binder(harness.database), harness.leadership)
     await loop.start()
     yield loop
     loop.close()
 
 
-async def test_a_standby_that_followed_takes_over_without_reading_everything_again(harbour: Harbour, standby: Standby):
-    await harbour.node("n1", cpu=4)
-    running = await harbour.submit("running", cpu="1")
-    await harbour.place()
-    await harbour.run(running)
+async def test_a_standby_that_followed_takes_over_without_reading_everything_again(harness: Harness, standby: Standby):
+    await harness.node("n1", cpu=4)
+    running = await harness.submit("running", cpu="1")
+    await harness.place()
+    await harness.run(running)
     await standby.loop.stand_by()
-    waiting = await harbour.submit("waiting", cpu="2")
+    waiting = await harness.submit("waiting", cpu="2")
     await standby.loop.take_over()
     assert standby.mirror.loads == 1
     await standby.loop.once()
-    assert await harbour.statuses(waiting) == ["SCHEDULED"]
-    assert await harbour.findings() == []
+    assert await harness.statuses(waiting) == ["SCHEDULED"]
+    assert await harness.findings() == []
 
 
-async def test_who_takes_over_knows_what_was_told_to_those_who_wait(
-    harbour: Harbour, standby: Standby, leader: SchedulingLoop
+async def test_a_new_leader_knows_the_stored_reasons_of_pending_work(
+    harness: Harness, standby: Standby, leader: SchedulingLoop
 ):
     """Reasons and planned starts are written without an event: a standby has not heard of the last ones."""
-    await harbour.node("n1", cpu=4)
-    running = await harbour.submit("running", cpu="4", terms=Terms(time_limit_seconds=60))
+    await harness.node("n1", cpu=4)
+    running = await harness.submit("running", cpu="4", schedule=ScheduleOptions(time_limit_seconds=60))
     await leader.once()
-    await harbour.run(running)
-    waiting = await harbour.submit("waiting", cpu="4")
+    await harness.run(running)
+    waiting = await harness.submit("waiting", cpu="4")
     await standby.loop.stand_by()
     await leader.once()
     assert standby.mirror.queue[waiting].waiting_reason is None
     await standby.loop.take_over()
-    told, stored = standby.mirror.queue[waiting], await harbour.workload(waiting)
-    assert (told.waiting_reason, told.planned_start) == (stored.reason["message"], stored.planned_start_at)
-    assert told.planned_start is not None
+    received, stored = standby.mirror.queue[waiting], await harness.workload(waiting)
+    assert (received.waiting_reason, received.planned_start) == (stored.reason["message"], stored.planned_start_at)
+    assert received.planned_start is not None
     assert standby.mirror.loads == 1
 
 
 @pytest.mark.parametrize("table", [node_resources, tenant_resources], ids=["a node", "a tenant"])
-async def test_a_view_with_other_sums_than_the_store_is_read_anew(harbour: Harbour, standby: Standby, table):
-    await harbour.node("n1", cpu=4)
-    await harbour.submit("first", cpu="1")
-    await harbour.place()
-    await harbour.submit("waiting", cpu="1")
+async def test_a_view_with_other_sums_than_the_store_is_read_anew(harness: Harness, standby: Standby, table):
+    await harness.node("n1", cpu=4)
+    await harness.submit("first", cpu="1")
+    await harness.place()
+    await harness.submit("waiting", cpu="1")
     await standby.loop.stand_by()
-    # As if something had been committed that no event told of.
-    await harbour.database.write(lambda c: c.execute(update(table).values(used=table.c.used + 1)))
+    # As if a commit had written no event.
+    await harness.database.write(lambda c: c.execute(update(table).values(used=table.c.used + 1)))
     await standby.loop.take_over()
     assert standby.mirror.loads == 2
 
 
-async def test_who_lost_the_seat_begins_from_the_store(harbour: Harbour, standby: Standby):
+async def test_a_deposed_leader_reloads_from_the_store(harness: Harness, standby: Standby):
     standby.loop.lose()
     await standby.loop.stand_by()
     assert standby.mirror.loads == 2

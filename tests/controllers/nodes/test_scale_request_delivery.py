@@ -12,16 +12,17 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mooring import clock, hooks
-from mooring.controllers.deliveries import DeliveryLoop
-from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
-from mooring.resource_controller import ResourceController
-from mooring.store import node_templates, scale_requests
-from mooring.store.actions import SERVER
-from mooring.store.ids import new_id
+from mooring import clock
+from mooring.controllers.nodes.scale_request_delivery import ScaleRequestDeliveryLoop
+from mooring.extensions import hooks
+from mooring.model.nodes.node_templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
+from mooring.server.resource_controller import ResourceController
+from mooring.store.core.ids import new_id
+from mooring.store.scaling import node_templates, scale_requests
+from mooring.store.tenancy.admin_actions import SERVER
 from tests.servers import free_port
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 pytestmark = on_sqlite
 S = ScaleRequestStatus
@@ -30,7 +31,7 @@ START = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 class Controller:
-    """A resource controller that answers as it is told, and makes nodes once for each key."""
+    """A resource controller with scripted answers, which creates nodes once per key."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
@@ -86,7 +87,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return time
 
 
-async def ask(harbour: Harbour, number: int = 2, *, template: str = "small") -> ScaleRequest:
+async def ask(harness: Harness, number: int = 2, *, template: str = "small") -> ScaleRequest:
     made = NodeTemplate(template, allocatable={"cpu": 4000}, licence="personal", boot_seconds=600)
     request = ScaleRequest(
         new_id(), "default", template, S.REQUESTED, ({new_id(): 1},) * number, START + timedelta(hours=1), START,
@@ -95,22 +96,22 @@ async def ask(harbour: Harbour, number: int = 2, *, template: str = "small") -> 
 
     async def write(connection: Any) -> None:
         await node_templates.put(connection, made, actor=SERVER, now=START)
-        await scale_requests.insert_new(connection, [request], now=START, term=harbour.office.term)
+        await scale_requests.insert_new(connection, [request], now=START, term=harness.leadership.term)
 
-    await harbour.database.write(write)
+    await harness.database.write(write)
     return request
 
 
-async def present(harbour: Harbour) -> list[ScaleRequest]:
-    async with harbour.database.read() as connection:
+async def present(harness: Harness) -> list[ScaleRequest]:
+    async with harness.database.read() as connection:
         return await scale_requests.newest(connection, pool=None, limit=10)
 
 
 async def test_a_request_is_delivered_with_what_its_nodes_are_to_be(
-    harbour: Harbour, time: Time, controller: Controller, url: str
+    harness: Harness, time: Time, controller: Controller, url: str
 ):
-    request = await ask(harbour)
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url, "secret"))
+    request = await ask(harness)
+    loop = ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url, "secret"))
     time.at = START + timedelta(minutes=5)
     await loop.once()
     [(key, body)] = controller.seen
@@ -119,30 +120,30 @@ async def test_a_request_is_delivered_with_what_its_nodes_are_to_be(
     assert body["node"]["licence"] == "personal"
     assert len(body["workloads"]) == 1
     assert controller.authorization == "Bearer secret"
-    [delivered] = await present(harbour)
+    [delivered] = await present(harness)
     assert (delivered.status, delivered.attempts, delivered.delivered_at) == (S.DELIVERED, 1, time.at)
     # Its nodes boot from now on.
     assert delivered.expires_at == time.at + timedelta(seconds=2 * 600 + 300)
     assert not await loop.once()
     assert len(controller.seen) == 1
-    assert [event.kind for event in await harbour.feed(request.id)] == ["REQUESTED", "DELIVERED"]
+    assert [event.kind for event in await harness.feed(request.id)] == ["REQUESTED", "DELIVERED"]
 
 
 @pytest.mark.parametrize("status", [500, 503, 408, 429])
 async def test_what_fails_for_now_is_tried_again_with_the_same_key(
-    status: int, harbour: Harbour, time: Time, controller: Controller, url: str
+    status: int, harness: Harness, time: Time, controller: Controller, url: str
 ):
-    await ask(harbour)
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url))
+    await ask(harness)
+    loop = ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url))
     controller.answers = [status, status]
     for attempt in (1, 2):
         await loop.once()
-        [tried] = await present(harbour)
+        [tried] = await present(harness)
         assert (tried.status, tried.attempts) == (S.REQUESTED, attempt)
         assert tried.error is not None
         assert str(status) in tried.error
         assert tried.next_attempt_at is not None
-        # Not before its pause is over; and then it wakes by itself.
+        # Not before its pause is over; then it runs without a signal.
         await loop.once()
         assert len(controller.seen) == attempt
         wait = (tried.next_attempt_at - time.at).total_seconds()
@@ -150,21 +151,21 @@ async def test_what_fails_for_now_is_tried_again_with_the_same_key(
         assert loop.alarm.wait_seconds(600) == pytest.approx(wait)
         time.at = tried.next_attempt_at
     await loop.once()
-    [delivered] = await present(harbour)
+    [delivered] = await present(harness)
     assert (delivered.status, delivered.error) == (S.DELIVERED, None)
     assert len({key for key, _ in controller.seen}) == 1
     assert list(controller.made.values()) == [2]
 
 
 @pytest.mark.parametrize("status", [400, 409, 422, 302])
-async def test_a_refusal_is_final_and_its_words_are_kept(
-    status: int, harbour: Harbour, time: Time, controller: Controller, url: str
+async def test_a_rejection_is_final_and_its_text_is_stored(
+    status: int, harness: Harness, time: Time, controller: Controller, url: str
 ):
-    await ask(harbour)
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url))
+    await ask(harness)
+    loop = ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url))
     controller.answers = [status]
     await loop.once()
-    [refused] = await present(harbour)
+    [refused] = await present(harness)
     assert (refused.status, refused.next_attempt_at) == (S.REFUSED, None)
     assert refused.error is not None
     assert "such flavour" in refused.error
@@ -174,18 +175,18 @@ async def test_a_refusal_is_final_and_its_words_are_kept(
     assert len(controller.seen) == 1
 
 
-async def test_a_controller_that_is_down_is_asked_again_and_no_secret_is_told(
-    harbour: Harbour, time: Time, logged: list[MutableMapping[str, Any]]
+async def test_an_unreachable_controller_is_retried_without_logging_secrets(
+    harness: Harness, time: Time, logged: list[MutableMapping[str, Any]]
 ):
-    await ask(harbour)
+    await ask(harness)
     address = f"127.0.0.1:{free_port()}"
     for down in (
         ResourceController(f"http://mooring:hunter2@{address}"),
         ResourceController(f"http://{address}", "hunter3"),
     ):
-        await DeliveryLoop(harbour.database, harbour.office, down).once()
+        await ScaleRequestDeliveryLoop(harness.fenced, down).once()
         time.at += timedelta(minutes=5)
-    [tried] = await present(harbour)
+    [tried] = await present(harness)
     assert tried.status is S.REQUESTED
     assert tried.error is not None
     assert "cannot be reached" in tried.error
@@ -194,63 +195,63 @@ async def test_a_controller_that_is_down_is_asked_again_and_no_secret_is_told(
 
 
 async def test_a_controller_that_does_not_answer_is_given_up_after_a_time_and_may_have_heard(
-    harbour: Harbour, time: Time, controller: Controller, url: str
+    harness: Harness, time: Time, controller: Controller, url: str
 ):
-    await ask(harbour)
+    await ask(harness)
     controller.slow = asyncio.Event()
-    await DeliveryLoop(harbour.database, harbour.office, ResourceController(url, seconds=0.2)).once()
-    [tried] = await present(harbour)
+    await ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url, seconds=0.2)).once()
+    [tried] = await present(harness)
     assert tried.status is S.REQUESTED
     assert tried.error is not None
     assert "in time" in tried.error
     controller.slow.set()
     assert tried.next_attempt_at is not None
     time.at = tried.next_attempt_at
-    await DeliveryLoop(harbour.database, harbour.office, ResourceController(url)).once()
-    assert [each.status for each in await present(harbour)] == [S.DELIVERED]
+    await ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url)).once()
+    assert [each.status for each in await present(harness)] == [S.DELIVERED]
     # Asked twice under one key, nodes were made once.
     assert len(controller.made) == 1
 
 
-async def test_several_are_delivered_side_by_side(harbour: Harbour, time: Time, controller: Controller, url: str):
+async def test_several_are_delivered_side_by_side(harness: Harness, time: Time, controller: Controller, url: str):
     for number in range(10):
-        await ask(harbour, template=f"t{number}")
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url))
+        await ask(harness, template=f"t{number}")
+    loop = ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url))
     while await loop.once():
         pass
     assert len(controller.made) == 10
-    assert {each.status for each in await present(harbour)} == {S.DELIVERED}
+    assert {each.status for each in await present(harness)} == {S.DELIVERED}
 
 
-async def test_hooks_are_told_once_and_cannot_hurt(
-    harbour: Harbour, time: Time, controller: Controller, url: str, logged: list[MutableMapping[str, Any]]
+async def test_hooks_are_called_once_and_their_errors_have_no_effect(
+    harness: Harness, time: Time, controller: Controller, url: str, logged: list[MutableMapping[str, Any]]
 ):
-    told: list[Any] = []
+    received: list[Any] = []
 
     def fails(_facts: object) -> None:
         raise OSError("no phone")
 
-    installed = {"good": SimpleNamespace(scale_up=told.append), "bad": SimpleNamespace(scale_up=fails)}
-    request = await ask(harbour)
+    installed = {"good": SimpleNamespace(scale_up=received.append), "bad": SimpleNamespace(scale_up=fails)}
+    request = await ask(harness)
     found = hooks.with_method(installed, "scale_up")
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url), found)
+    loop = ScaleRequestDeliveryLoop(harness.fenced, ResourceController(url), found)
     controller.answers = [503]
     await loop.once()
-    [tried] = await present(harbour)
+    [tried] = await present(harness)
     assert tried.next_attempt_at is not None
     time.at = tried.next_attempt_at
     await loop.once()
-    assert [facts["id"] for facts in told] == [str(request.id)]
+    assert [facts["id"] for facts in received] == [str(request.id)]
     assert any("'bad' raised OSError: no phone" in entry["event"] for entry in logged)
-    assert [each.status for each in await present(harbour)] == [S.DELIVERED]
+    assert [each.status for each in await present(harness)] == [S.DELIVERED]
 
 
-async def test_a_hook_alone_takes_requests_and_without_anybody_they_stay(harbour: Harbour, time: Time):
-    await ask(harbour)
-    assert not await DeliveryLoop(harbour.database, harbour.office, None).once()
-    assert [each.status for each in await present(harbour)] == [S.REQUESTED]
-    told: list[Any] = []
-    found = hooks.with_method({"own": SimpleNamespace(scale_up=told.append)}, "scale_up")
-    await DeliveryLoop(harbour.database, harbour.office, None, found).once()
-    assert [each.status for each in await present(harbour)] == [S.DELIVERED]
-    assert told[0]["node"]["boot_seconds"] == 600
+async def test_a_hook_alone_takes_requests_and_without_anybody_they_stay(harness: Harness, time: Time):
+    await ask(harness)
+    assert not await ScaleRequestDeliveryLoop(harness.fenced, None).once()
+    assert [each.status for each in await present(harness)] == [S.REQUESTED]
+    received: list[Any] = []
+    found = hooks.with_method({"own": SimpleNamespace(scale_up=received.append)}, "scale_up")
+    await ScaleRequestDeliveryLoop(harness.fenced, None, found).once()
+    assert [each.status for each in await present(harness)] == [S.DELIVERED]
+    assert received[0]["node"]["boot_seconds"] == 600

@@ -10,18 +10,23 @@ import pytest
 from sqlalchemy import update
 
 from mooring.clock import now
-from mooring.controllers.draining import DrainingLoop
-from mooring.controllers.suspicion import SuspicionLoop
-from mooring.intake.nodes import NodeAdmin
+from mooring.controllers.nodes.draining import DrainingLoop
+from mooring.controllers.nodes.suspicion import SuspicionLoop
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.nodes.suspicion import (
+    FAILING,
+    USUAL,
+    Suspicion,
+    max_drained,
+)
 from mooring.model.reasons import Reason
-from mooring.model.suspicion import FAILING, USUAL, Suspicion, most_drained
-from mooring.model.workloads import Kind
-from mooring.store.changes import Change
+from mooring.model.workloads.workload import Kind
+from mooring.services.administration.nodes import NodeAdmin
+from mooring.store.commit.status_changes import Change
+from mooring.store.nodes.taints import timed_taints
 from mooring.store.tables import tasks
-from mooring.store.taints import standing
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 T = TaskStatus
 
@@ -29,10 +34,10 @@ T = TaskStatus
 class Lab:
     """Nodes, of which the first may be bad, and the loop."""
 
-    def __init__(self, harbour: Harbour, nodes: list[UUID], rules: Suspicion = USUAL) -> None:
-        self.harbour = harbour
+    def __init__(self, harness: Harness, nodes: list[UUID], rules: Suspicion = USUAL) -> None:
+        self.harness = harness
         self.nodes = nodes
-        self.loop = SuspicionLoop(harbour.database, harbour.office, rules)
+        self.loop = SuspicionLoop(harness.fenced, rules)
         self._number = 0
 
     async def fail(
@@ -43,86 +48,86 @@ class Lab:
             task_id = await self._placed(node, work)
             if ran is not None:
                 await self._ran(task_id, ran)
-            await self.harbour.move(task_id, T.FAILED, reason=Reason(code, "it failed", "agent"))
+            await self.harness.move(task_id, T.FAILED, reason=Reason(code, "it failed", "agent"))
 
     async def succeed(self, *, node: int = 0) -> None:
         task_id = await self._placed(node)
         await self._ran(task_id, 1)
-        await self.harbour.move(task_id, T.SUCCEEDED)
+        await self.harness.move(task_id, T.SUCCEEDED)
 
     async def run(self, seconds: float, *, node: int = 0) -> None:
-        """A session that runs since so long."""
+        """A session that has been running for this long."""
         await self._ran(await self._placed(node), seconds)
 
     async def _placed(self, node: int, work: str = "") -> UUID:
         self._number += 1
-        workload_id = await self.harbour.submit(f"w{self._number}", kind=Kind.SESSION, cpu="100m")
+        workload_id = await self.harness.submit(f"w{self._number}", kind=Kind.SESSION, cpu="100m")
         command = {"containers": [{"command": [work or f"command-{self._number}"]}]}
-        await self.harbour.set(workload_id, template=command)
-        [task] = await self.harbour.tasks(workload_id)
+        await self.harness.set(workload_id, template=command)
+        [task] = await self.harness.tasks(workload_id)
         node_id = self.nodes[node]
-        await self.harbour.apply(Change(task.id, T.SCHEDULED, node_id=node_id, node_name="n"))
+        await self.harness.apply(Change(task.id, T.SCHEDULED, node_id=node_id, node_name="n"))
         return UUID(str(task.id))
 
     async def _ran(self, task_id: UUID, seconds: float) -> None:
-        await self.harbour.move(task_id, T.RUNNING)
+        await self.harness.move(task_id, T.RUNNING)
         started = now() - timedelta(seconds=seconds)
-        await self.harbour.database.write(
+        await self.harness.database.write(
             lambda c: c.execute(update(tasks).where(tasks.c.id == task_id).values(started_at=started))
         )
 
     async def avoided(self, node: int = 0) -> str | None:
-        """Why, if it is."""
+        """Return the reason why the node is avoided, or None."""
         await self.loop.once()
-        row = await self.harbour.node_row(self.nodes[node])
-        return next((each.reason for each in standing(row) if each.taint == FAILING), None)
+        row = await self.harness.node_row(self.nodes[node])
+        return next((each.reason for each in timed_taints(row) if each.taint == FAILING), None)
 
     async def drained(self) -> list[int]:
-        """Which nodes are, after enough turns."""
+        """Return the draining nodes after two iterations."""
         for _ in range(2):
             await self.loop.once()
-        rows = [await self.harbour.node_row(each) for each in self.nodes]
+        rows = [await self.harness.node_row(each) for each in self.nodes]
         return [number for number, row in enumerate(rows) if row.draining]
 
 
 @pytest.fixture
-async def lab(harbour: Harbour) -> Lab:
-    return Lab(harbour, [await harbour.node(f"n{number}") for number in range(3)])
+async def lab(harness: Harness) -> Lab:
+    return Lab(harness, [await harness.node(f"n{number}") for number in range(3)])
 
 
 async def test_a_node_where_different_work_fails_is_avoided_then_drained(lab: Lab):
-    harbour = lab.harbour
+    harness = lab.harness
     await lab.fail(2)
     assert await lab.avoided() is None
     await lab.fail(code="exited", ran=3)
     reason = "3 different workloads failed there within 30m: start-failed (2), exited (1)"
     assert await lab.avoided() == reason
     assert await lab.avoided(1) is None
-    assert [row.reason for row in await harbour.history(lab.nodes[0])][-1] == f"Avoided: {reason}"
+    assert [row.reason for row in await harness.history(lab.nodes[0])][-1] == f"Avoided: {reason}"
     assert await lab.drained() == []
     await lab.fail(3)
     assert await lab.drained() == [0]
-    row = await harbour.node_row(lab.nodes[0])
+    row = await harness.node_row(lab.nodes[0])
     assert (row.status, row.drain_until) == ("DRAINING", None)
     assert row.drain_reason.startswith("6 different workloads failed there")
-    await DrainingLoop(harbour.database, harbour.office).once()
-    assert (await harbour.node_row(lab.nodes[0])).drained_at is not None
+    await DrainingLoop(harness.fenced).once()
+    assert (await harness.node_row(lab.nodes[0])).drained_at is not None
     # An admin who vouches for it begins anew.
-    await NodeAdmin(harbour.database, simulation_allowed=False).resume(harbour.principal, "n0")
+    await NodeAdmin(harness.database, simulation_allowed=False).resume(harness.principal, "n0")
     assert await lab.avoided() is None
-    assert (await harbour.node_row(lab.nodes[0])).status == "READY"
+    assert (await harness.node_row(lab.nodes[0])).status == "READY"
     await lab.fail(2)
     assert await lab.avoided() is None
 
 
 @on_sqlite
 async def test_work_goes_elsewhere_while_a_node_is_avoided(lab: Lab):
-    harbour = lab.harbour
+    harness = lab.harness
     await lab.fail(3)
     assert await lab.avoided() is not None
-    workload = await harbour.submit("w", replicas=2)
-    await harbour.place()
-    assert lab.nodes[0] not in {task.node_id for task in await harbour.tasks(workload)}
+    workload = await harness.submit("w", replicas=2)
+    await harness.place()
+    assert lab.nodes[0] not in {task.node_id for task in await harness.tasks(workload)}
 
 
 @on_sqlite
@@ -137,7 +142,7 @@ async def test_what_goes_well_there_ends_the_suspicion(lab: Lab):
     assert await lab.avoided() is not None
     await lab.succeed()
     assert await lab.avoided() is None
-    assert (await lab.harbour.history(lab.nodes[0]))[-1].reason == "No longer avoided: work succeeds there"
+    assert (await lab.harness.history(lab.nodes[0]))[-1].reason == "No longer avoided: work succeeds there"
 
 
 @on_sqlite
@@ -165,7 +170,7 @@ async def test_what_is_not_the_fault_of_the_node_does_not_count(lab: Lab, code: 
 async def test_failures_of_long_ago_do_not_count(lab: Lab):
     await lab.fail(3)
     old = now() - timedelta(minutes=31)
-    await lab.harbour.database.write(lambda c: c.execute(update(tasks).values(ended_at=old)))
+    await lab.harness.database.write(lambda c: c.execute(update(tasks).values(ended_at=old)))
     assert await lab.avoided() is None
 
 
@@ -181,8 +186,8 @@ async def test_failures_of_long_ago_do_not_count(lab: Lab):
         (USUAL, True),
     ],
 )
-async def test_the_thresholds_can_be_set(harbour: Harbour, rules: Suspicion, avoided: bool):
-    lab = Lab(harbour, [await harbour.node("n0"), await harbour.node("n1")], rules)
+async def test_the_thresholds_can_be_set(harness: Harness, rules: Suspicion, avoided: bool):
+    lab = Lab(harness, [await harness.node("n0"), await harness.node("n1")], rules)
     await lab.fail(3, code="exited", ran=5)
     assert (await lab.avoided() is not None) == avoided
 
@@ -193,14 +198,14 @@ async def test_no_more_than_a_tenth_of_a_pool_is_drained_and_never_the_last(lab:
         await lab.fail(6 + node, node=node)
     assert await lab.drained() == [1]
     assert await lab.avoided(0) is not None
-    assert [most_drained(number) for number in (1, 10, 19, 20, 5000)] == [1, 1, 1, 2, 500]
+    assert [max_drained(number) for number in (1, 10, 19, 20, 5000)] == [1, 1, 1, 2, 500]
 
 
 @on_sqlite
-async def test_the_only_node_that_takes_work_is_not_drained(harbour: Harbour):
-    lab = Lab(harbour, [await harbour.node("n0"), await harbour.node("n1")])
+async def test_the_only_node_that_takes_work_is_not_drained(harness: Harness):
+    lab = Lab(harness, [await harness.node("n0"), await harness.node("n1")])
     await lab.fail(6)
-    await harbour.drain(lab.nodes[1])
+    await harness.drain(lab.nodes[1])
     assert await lab.drained() == [1]
-    await harbour.drain(lab.nodes[1], False)
+    await harness.drain(lab.nodes[1], False)
     assert await lab.drained() == [0]

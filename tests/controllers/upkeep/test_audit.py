@@ -3,18 +3,18 @@
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from mooring import metrics
-from mooring.controllers.audit import AuditLoop
+from mooring.controllers.upkeep.audit import AuditLoop
 from mooring.store.tables import node_resources
+from mooring.telemetry import metrics
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 
 @on_sqlite
-async def test_differences_are_counted_and_named_in_the_log(harbour: Harbour):
-    await harbour.node("n1")
-    loop = AuditLoop(harbour.database)
-    await harbour.database.write(
+async def test_differences_are_counted_and_named_in_the_log(harness: Harness):
+    await harness.node("n1")
+    loop = AuditLoop(harness.fenced)
+    await harness.database.write(
         lambda c: c.execute(update(node_resources).where(node_resources.c.slot_name == "cpu").values(used=5))
     )
     with capture_logs() as lines:
@@ -27,7 +27,7 @@ async def test_differences_are_counted_and_named_in_the_log(harbour: Harbour):
         " found held 0 reserved 0 used 5 leaving 0"
     )
 
-    await harbour.database.write(lambda c: c.execute(update(node_resources).values(used=0)))
+    await harness.database.write(lambda c: c.execute(update(node_resources).values(used=0)))
     with capture_logs() as lines:
         await loop.once()
     assert lines == []

@@ -5,23 +5,24 @@ from uuid import UUID
 
 import pytest
 
-from mooring.controllers import lifecycle
-from mooring.controllers.lifecycle import LifecycleLoop, not_before
+from mooring.controllers.workloads import lifecycle
+from mooring.controllers.workloads.lifecycle import LifecycleLoop, not_before
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.workloads import Kind
-from mooring.store.successors import Ended
+from mooring.model.workloads.workload import Kind
+from mooring.store.commit.replacements import EndedTask
 from tests.store.databases import on_sqlite
-from tests.store.harbour import LONG_AGO, Harbour
+from tests.store.harness import LONG_AGO, Harness
 
 T = TaskStatus
 NOW = LONG_AGO
 
 
-def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1, code: str | None = None) -> Ended:
+def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1, code: str | None = None) -> EndedTask:
     started = None if ran_seconds is None else NOW - timedelta(seconds=ran_seconds)
-    return Ended(UUID(int=1), UUID(int=2), 0, attempt, status, NOW, started, code=code)
+    crashes = attempt - 1
+    return EndedTask(UUID(int=1), UUID(int=2), 0, attempt, status, NOW, started, code=code, earlier_crashes=crashes)
 
 
 @pytest.mark.parametrize(
@@ -44,70 +45,70 @@ def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1
         pytest.param(ended(T.CANCELLED, 9), None, id="stopped by us"),
     ],
 )
-def test_only_what_fails_soon_after_its_start_is_delayed(task: Ended, seconds: float | None):
+def test_only_what_fails_soon_after_its_start_is_delayed(task: EndedTask, seconds: float | None):
     expected = None if seconds is None else NOW + timedelta(seconds=seconds)
     assert not_before(task, NOW) == expected
 
 
 @on_sqlite
-async def test_a_replica_that_ended_is_replaced_and_others_go_on(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+async def test_a_replica_that_ended_is_replaced_and_others_go_on(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     at = datetime.fromisoformat("2030-01-01T00:00:00+00:00")
     monkeypatch.setattr(lifecycle, "now", lambda: at)
-    await harbour.node("n1")
-    service = await harbour.submit("web", replicas=3)
-    failed, lost, _ = await harbour.run(service)
-    await harbour.move(failed, T.FAILED)
-    await harbour.move(lost, T.LOST, freed=False)
-    loop = LifecycleLoop(harbour.database, harbour.office)
+    await harness.node("n1")
+    service = await harness.submit("web", replicas=3)
+    failed, lost, _ = await harness.run(service)
+    await harness.move(failed, T.FAILED)
+    await harness.move(lost, T.LOST, freed=False)
+    loop = LifecycleLoop(harness.fenced)
     assert await loop.once()
-    assert [(t.attempt, t.status, t.not_before) for t in await harbour.tasks(service)] == [
+    assert [(t.attempt, t.status, t.not_before) for t in await harness.tasks(service)] == [
         (2, "PENDING", at + timedelta(seconds=1)),
         (2, "PENDING", None),
         (1, "RUNNING", None),
     ]
-    assert (await harbour.workload(service)).status == "RUNNING"
+    assert (await harness.workload(service)).status == "RUNNING"
     assert not await loop.once()
-    assert await harbour.findings() == []
+    assert await harness.findings() == []
 
 
 @on_sqlite
-async def test_sessions_are_not_replaced(harbour: Harbour):
-    await harbour.node("n1")
-    job = await harbour.submit("job", kind=Kind.SESSION)
-    [task] = await harbour.run(job)
-    await harbour.move(task, T.FAILED)
-    assert not await LifecycleLoop(harbour.database, harbour.office).once()
-    assert (await harbour.workload(job)).status == "FAILED"
-    assert len(await harbour.tasks(job, current=False)) == 1
+async def test_sessions_are_not_replaced(harness: Harness):
+    await harness.node("n1")
+    job = await harness.submit("job", kind=Kind.SESSION)
+    [task] = await harness.run(job)
+    await harness.move(task, T.FAILED)
+    assert not await LifecycleLoop(harness.fenced).once()
+    assert (await harness.workload(job)).status == "FAILED"
+    assert len(await harness.tasks(job, current=False)) == 1
 
 
-async def test_a_job_with_a_failed_task_is_stopped_whole(harbour: Harbour):
-    await harbour.node("n1", cpu=3)
-    job = await harbour.submit("job", kind=Kind.SESSION, replicas=4)
-    await harbour.place()
-    failed, running, scheduled, waiting = await harbour.tasks(job)
-    await harbour.move(failed, T.RUNNING)
-    await harbour.move(failed, T.FAILED, reason=Reason("exited", "exited with code 3", "agent"))
-    await harbour.move(running, T.RUNNING)
-    assert (await harbour.workload(job)).status == "TERMINATING"
-    assert await LifecycleLoop(harbour.database, harbour.office).once()
-    assert await harbour.statuses(job) == ["FAILED", "TERMINATING", "TERMINATING", "CANCELLED"]
+async def test_a_job_with_a_failed_task_is_stopped_whole(harness: Harness):
+    await harness.node("n1", cpu=3)
+    job = await harness.submit("job", kind=Kind.SESSION, replicas=4)
+    await harness.place()
+    failed, running, scheduled, waiting = await harness.tasks(job)
+    await harness.move(failed, T.RUNNING)
+    await harness.move(failed, T.FAILED, reason=Reason("exited", "exited with code 3", "agent"))
+    await harness.move(running, T.RUNNING)
+    assert (await harness.workload(job)).status == "TERMINATING"
+    assert await LifecycleLoop(harness.fenced).once()
+    assert await harness.statuses(job) == ["FAILED", "TERMINATING", "TERMINATING", "CANCELLED"]
     for task in (running, scheduled):
-        await harbour.move(task, T.CANCELLED)
-    workload = await harbour.workload(job)
+        await harness.move(task, T.CANCELLED)
+    workload = await harness.workload(job)
     assert (workload.status, workload.reason["code"]) == ("FAILED", "exited")
-    assert (await harbour.task(waiting.id)).reason["code"] == "workload-ends"
-    assert not await LifecycleLoop(harbour.database, harbour.office).once()
-    assert await harbour.findings() == []
+    assert (await harness.task(waiting.id)).reason["code"] == "workload-ends"
+    assert not await LifecycleLoop(harness.fenced).once()
+    assert await harness.findings() == []
 
 
 @on_sqlite
-async def test_a_deposed_leader_replaces_nothing(harbour: Harbour):
-    await harbour.node("n1")
-    service = await harbour.submit("web")
-    [task] = await harbour.run(service)
-    await harbour.move(task, T.FAILED)
-    await harbour.take_office("newer")
+async def test_a_deposed_leader_replaces_nothing(harness: Harness):
+    await harness.node("n1")
+    service = await harness.submit("web")
+    [task] = await harness.run(service)
+    await harness.move(task, T.FAILED)
+    await harness.start_term("newer")
     with pytest.raises(LeadershipLost):
-        await LifecycleLoop(harbour.database, harbour.office).once()
-    assert [t.attempt for t in await harbour.tasks(service, current=False)] == [1]
+        await LifecycleLoop(harness.fenced).once()
+    assert [t.attempt for t in await harness.tasks(service, current=False)] == [1]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.model.durations import format_duration, parse_duration
+from mooring.model.calendar.durations import format_duration, parse_duration
 from mooring.model.errors import InvalidInput
 
 
@@ -26,14 +26,14 @@ def test_a_length_of_time_is_whole_seconds(written: str, seconds: int):
 
 
 @pytest.mark.parametrize("written", ["", "0", "0m", "-5", "1.5h", "5x", "m", "30m2h", "1:2:3:4", "٣m", "9999999999d"])
-def test_what_is_no_length_of_time_is_named(written: str):
+def test_an_invalid_duration_is_refused_and_quoted(written: str):
     with pytest.raises(InvalidInput) as refused:
         parse_duration(written)
     assert refused.value.code == "invalid-duration"
 
 
 @pytest.mark.parametrize("seconds", [1, 59, 60, 5400, 86_400, 129_601])
-def test_what_is_shown_can_be_written(seconds: int):
+def test_a_formatted_duration_parses_to_the_same_value(seconds: int):
     assert parse_duration(format_duration(seconds)) == seconds
 
 

@@ -4,11 +4,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from dateutil.rrule import rrule, rrulestr
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from mooring.model.calendar import recurrence
+from mooring.model.calendar.recurrence import HORIZON, MAX_OCCURRENCES, occurrences
 from mooring.model.errors import InvalidInput
-from mooring.model.recurrence import MOST_OCCURRENCES, occurrences
+from tests.selection import examples
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 ZONES = [BERLIN, NEW_YORK, "UTC", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Tehran"]
@@ -39,7 +42,7 @@ def test_a_time_that_the_clock_leaves_out_is_as_late_as_its_offset_before_says()
     assert found == [utc("2026-03-28T01:30"), utc("2026-03-29T01:30"), utc("2026-03-30T00:30")]
 
 
-def test_of_a_time_that_the_clock_shows_twice_the_first_is_meant():
+def test_an_ambiguous_local_time_is_the_first_of_the_two():
     # On 2026-11-01 in New York 01:30 comes at 05:30 UTC, and again at 06:30 UTC.
     found = occurrences("FREQ=DAILY;COUNT=3", NEW_YORK, wall("2026-10-31T01:30", NEW_YORK))
     assert found == [utc("2026-10-31T05:30"), utc("2026-11-01T05:30"), utc("2026-11-02T06:30")]
@@ -94,6 +97,14 @@ def test_a_rule_may_name_days():
         ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30;COUNT=3", "invalid-rule"),
         ("FREQ=YEARLY;COUNT=12", "invalid-rule"),
         ("FREQ=YEARLY;UNTIL=20500101", "invalid-rule"),
+        ("FREQ=DAILY;COUNT=1;BYMONTH=2;BYMONTHDAY=30", "invalid-rule"),
+        ("FREQ=DAILY;COUNT=1;BYMONTH=13", "invalid-rule"),
+        ("FREQ=DAILY;COUNT=1;BYHOUR=24", "invalid-rule"),
+        ("FREQ=DAILY;COUNT=1;BYMONTHDAY=0", "invalid-rule"),
+        ("FREQ=DAILY;COUNT=1;BYMONTHDAY=x", "invalid-rule"),
+        ("FREQ=DAILY;COUNT=1;BYSETPOS=" + "9" * 400, "invalid-rule"),
+        ("FREQ=MONTHLY;COUNT=1;BYDAY=54MO", "invalid-rule"),
+        ("FREQ=WEEKLY;COUNT=1;WKST=9", "invalid-rule"),
         ("FREQ=DAILY;COUNT=501", "series-too-long"),
         ("FREQ=DAILY;UNTIL=20350101", "series-too-long"),
     ],
@@ -123,8 +134,127 @@ def test_each_occurrence_shows_the_same_time_on_the_wall(
     begins = first.astimezone(UTC).astimezone(there).replace(tzinfo=None)
     expected = [(begins + number * step).replace(tzinfo=there).astimezone(UTC) for number in range(count)]
     assert found == expected
-    assert len(found) <= MOST_OCCURRENCES
+    assert len(found) <= MAX_OCCURRENCES
     for moment in found:
         shown = moment.astimezone(there).replace(tzinfo=None)
         exists = shown.replace(tzinfo=there).astimezone(UTC) == moment
         assert exists or shown.time() != begins.time()
+
+
+def test_a_rule_may_name_weekdays_with_and_without_a_number():
+    found = occurrences(
+        "FREQ=MONTHLY;BYDAY=1MO,-1FR,WE;BYMONTHDAY=1,2,3,4,5,6,7,30;COUNT=4", "UTC", utc("2026-10-20T09:00")
+    )
+    assert [moment.strftime("%a %d %b") for moment in found] == ["Fri 30 Oct", "Mon 02 Nov", "Wed 04 Nov", "Wed 02 Dec"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=DAILY;COUNT=1;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=WEEKLY;COUNT=1;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=MONTHLY;COUNT=1;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=YEARLY;COUNT=1;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=DAILY;UNTIL=20300101;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=YEARLY;COUNT=2;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO",
+        "FREQ=DAILY;COUNT=1;BYYEARDAY=366;BYWEEKNO=30;BYDAY=MO;BYSETPOS=366",
+    ],
+)
+def test_each_day_up_to_the_horizon_is_looked_at_once_at_most(rule: str, monkeypatch: pytest.MonkeyPatch):
+    looked_at: list[date] = []
+    matches = recurrence._matches
+
+    def counted(parsed: recurrence._Rule, day: date) -> bool:
+        looked_at.append(day)
+        return matches(parsed, day)
+
+    monkeypatch.setattr(recurrence, "_matches", counted)
+    with pytest.raises(InvalidInput) as refused:
+        occurrences(rule, "UTC", utc("2026-10-20T09:00"))
+    assert refused.value.code == "invalid-rule"
+    assert len(set(looked_at)) == len(looked_at) <= HORIZON.days + 2 * 366
+
+
+def test_no_more_occurrences_are_made_than_a_series_may_have(monkeypatch: pytest.MonkeyPatch):
+    made: list[datetime] = []
+    expand = recurrence._expand
+
+    def counted(*arguments: object) -> object:
+        for moment in expand(*arguments):  # type: ignore[arg-type]
+            made.append(moment)
+            yield moment
+
+    monkeypatch.setattr(recurrence, "_expand", counted)
+    sixty = ",".join(map(str, range(60)))
+    with pytest.raises(InvalidInput, match="at most 500"):
+        occurrences(f"FREQ=DAILY;UNTIL=20350101;BYMINUTE={sixty};BYSECOND={sixty}", "UTC", utc("2026-10-20T09:00"))
+    assert len(made) == MAX_OCCURRENCES + 1
+
+
+def _lists(least: int, most: int, largest: int = 4) -> st.SearchStrategy[str]:
+    numbers = st.integers(least, most).filter(lambda number: number != 0 or least == 0)
+    return st.lists(numbers, min_size=1, max_size=largest).map(lambda found: ",".join(map(str, found)))
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> str:
+    frequency = draw(st.sampled_from(["DAILY", "WEEKLY", "MONTHLY", "YEARLY"]))
+    days = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
+    numbered = [f"{number}{day}" for number in (1, 2, 5, -1, -3) for day in days]
+    parts = {
+        "INTERVAL": st.integers(1, 5).map(str),
+        "BYMONTH": _lists(1, 12),
+        "BYMONTHDAY": _lists(-31, 31, 12),
+        # dateutil leaves the first week of the next year out where it is counted from the end.
+        "BYWEEKNO": _lists(-50, 53),
+        "BYYEARDAY": _lists(-365, 366, 12),
+        # dateutil wants both of `MO,2TU` at once.
+        "BYDAY": (
+            st.sampled_from([days, numbered] if frequency in ("MONTHLY", "YEARLY") else [days])
+            .flatmap(lambda known: st.lists(st.sampled_from(known), min_size=1, max_size=4))
+            .map(",".join)
+        ),
+        "BYHOUR": _lists(0, 23),
+        "BYMINUTE": _lists(0, 59),
+        "BYSECOND": _lists(0, 59),
+        "WKST": st.sampled_from(days),
+    }
+    if frequency != "WEEKLY":
+        # dateutil counts the positions of the first week from the first occurrence on.
+        parts["BYSETPOS"] = _lists(-8, 8)
+    chosen = draw(st.lists(st.sampled_from(sorted(parts)), unique=True, max_size=4))
+    return ";".join([f"FREQ={frequency}", *(f"{name}={draw(parts[name])}" for name in chosen)])
+
+
+@settings(max_examples=examples(100))
+@given(rules(), st.dates(date(2020, 1, 1), date(2030, 12, 31)), st.times())
+def test_rules_expand_as_dateutil_expands_them(rule: str, day: date, at: time):
+    first = datetime.combine(day, at.replace(microsecond=0))
+    until = first + timedelta(days=1200)
+    try:
+        found = occurrences(f"{rule};UNTIL={until:%Y%m%dT%H%M%S}", "UTC", first.replace(tzinfo=UTC))
+    except InvalidInput as error:
+        assume(error.code != "series-too-long")
+        found = []
+    # The calendar repeats every 400 years. Where nothing matches dateutil searches to the year 9999: begin near it.
+    later = rrulestr(rule, dtstart=first.replace(year=first.year + 7600))
+    assert isinstance(later, rrule)
+    expected = later.replace(until=until.replace(year=until.year + 7600))
+    assert [moment.replace(tzinfo=None, year=moment.year + 7600) for moment in found] == list(expected)
+
+
+def test_dates_of_a_series_can_be_left_out_and_must_be_of_it():
+    first = datetime(2027, 3, 1, 9, tzinfo=UTC)
+    left = occurrences("FREQ=WEEKLY;COUNT=4", "UTC", first, exceptions=[date(2027, 3, 8), date(2027, 3, 22)])
+    assert left == [first, first + timedelta(weeks=2)]
+    with pytest.raises(InvalidInput, match="no occurrence on 2027-03-09"):
+        occurrences("FREQ=WEEKLY;COUNT=4", "UTC", first, exceptions=[date(2027, 3, 9)])
+    with pytest.raises(InvalidInput, match="all of its occurrences are left out"):
+        occurrences("FREQ=WEEKLY;COUNT=1", "UTC", first, exceptions=[date(2027, 3, 1)])
+
+
+def test_an_exception_is_a_date_by_the_wall_clock_of_the_zone():
+    # 23:30 in New York is the next day in UTC.
+    first = datetime(2027, 3, 2, 4, 30, tzinfo=UTC)
+    left = occurrences("FREQ=DAILY;COUNT=2", "America/New_York", first, exceptions=[date(2027, 3, 1)])
+    assert left == [first + timedelta(days=1)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.model.heartbeats import Pace
+from mooring.model.nodes.heartbeats import Pace
 
 
 @pytest.mark.parametrize(
@@ -23,5 +23,5 @@ def test_silence_counts_by_the_size_of_the_cluster(nodes: int, interval: float, 
 
 
 @pytest.mark.parametrize("nodes", [1, 10, 300, 7_777, 100_000])
-def test_all_heartbeats_together_stay_below_the_bound(nodes: int):
+def test_the_sum_of_all_heartbeats_stays_below_the_bound(nodes: int):
     assert nodes / Pace(most_per_second=50).interval_seconds(nodes) <= 50

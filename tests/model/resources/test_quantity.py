@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
-from mooring.model.quantity import INT64_MAX, canonical, format_binary, format_decimal, parse_quantity, to_units
+from mooring.model.resources.quantity import (
+    INT64_MAX,
+    canonical,
+    format_binary,
+    format_decimal,
+    parse_quantity,
+    to_units,
+)
 
 
 def nano(value: Fraction) -> int:
@@ -64,7 +71,7 @@ def test_a_quantity_is_exactly_what_it_says(text: str, value: Fraction):
     ["", " ", "1 ", " 1", "Gi", "1gi", "1K", "1KiB", "0x10", "1_000", "1,5", "１", "1e", "1e3k", "1e100", "--1",
      "NaN", "inf", "1/2", "1\n", "9" * 65, "1e999999999"],
 )  # fmt: skip
-def test_what_is_no_quantity_is_refused_with_a_stable_code(text: str):
+def test_an_invalid_quantity_is_refused_with_a_stable_code(text: str):
     with pytest.raises(InvalidInput) as refused:
         parse_quantity(text)
     assert refused.value.code == "invalid-quantity"
@@ -101,7 +108,7 @@ def test_an_amount_that_the_unit_cannot_hold_is_an_error(written: str | int, uni
 
 
 @given(st.integers(0, INT64_MAX))
-def test_what_is_written_reads_back_the_same(units: int):
+def test_a_written_value_reads_back_the_same(units: int):
     assert to_units(format_decimal(units, 1000), 1000) == units
     assert to_units(format_decimal(units, 1), 1) == units
     assert to_units(format_binary(units), 1) == units

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
-from mooring.model.quantity import INT64_MAX
-from mooring.model.slots import (
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.model.resources.slots import (
     BUILT_IN,
     describe_amounts,
     fits,
@@ -44,6 +44,7 @@ def test_less_than_a_base_unit_is_refused_in_the_name_of_the_slot(name: str, wri
 
 @given(st.sampled_from(NAMES), st.integers(0, INT64_MAX))
 def test_an_amount_of_every_kind_survives_being_written(name: str, units: int):
+    units -= units % slot_type(name).quantum
     assert parse_amounts(format_amounts({name: units})) == {name: units}
 
 
@@ -67,6 +68,43 @@ def test_amounts_are_described_in_one_line():
     ("held", "reserved", "used", "asked", "accepted"),
     [(2, 3, 4, 1, True), (2, 3, 4, 2, False), (0, 0, 0, 10, True), (0, 0, 0, 11, False), (0, 0, 12, 0, False)],
 )
-def test_what_is_held_reserved_and_used_leaves_the_rest(held: int, reserved: int, used: int, asked: int, accepted):
+def test_held_reserved_and_used_amounts_leave_the_rest_free(held: int, reserved: int, used: int, asked: int, accepted):
     # A capacity of 10 of which 9 are taken takes 1 more and not 2; a node that shrank takes nothing at all.
     assert fits(10, held, reserved, used, asked) is accepted
+
+
+def test_huge_pages_are_given_out_in_whole_pages():
+    assert slot_type("hugepages-1Gi").parse("2Gi") == 2 * 2**30
+    for name, amount in (("hugepages-2Mi", "3Mi"), ("hugepages-1Gi", "512Mi")):
+        with pytest.raises(InvalidInput, match="not a multiple of"):
+            slot_type(name).parse(amount)
+    for name in ("hugepages-", "hugepages-x", "hugepages-0"):
+        with pytest.raises(InvalidInput):
+            slot_type(name)
+
+
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        ("2", "2Gi, 2Mi or 2B"),
+        ("2048", "2Gi, 2048Mi or 2048B"),
+        (2048, "2Gi, 2048Mi or 2048B"),
+        ("1000", "1000Mi or 1000B"),
+        ("1.5", "1.5Gi or 1.5Mi"),
+        ("2147483648", "2Gi or 2147483648B"),
+    ],
+)
+def test_a_person_gives_the_unit_of_bytes(written: str | int, advice: str):
+    with pytest.raises(InvalidInput, match="no unit") as refused:
+        slot_type("memory").parse_with_unit(written)
+    assert refused.value.message.endswith(f"write {advice}")
+
+
+def test_amounts_with_a_unit_and_those_of_other_slots_need_no_more():
+    memory = slot_type("memory")
+    assert memory.parse_with_unit("2Gi") == memory.parse_with_unit("2GiB") == 2 << 30
+    assert memory.parse_with_unit("2048B") == memory.parse("2048") == memory.parse(2048) == 2048
+    assert memory.parse_with_unit("0") == memory.parse_with_unit(0) == 0
+    assert slot_type("cpu").parse_with_unit("2") == 2000
+    with pytest.raises(InvalidInput):
+        slot_type("cpu").parse("2B")

@@ -1,4 +1,4 @@
-"""Who may do what: every role, every action, to what is one's own, of one's project, of one's domain, and foreign."""
+"""Authorisation: every role and action, on own, project, domain and foreign objects."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from uuid import UUID
 
 import pytest
 
-from mooring.model.access import Action, Sight, Target, may, own, require, require_seen, sight
 from mooring.model.errors import NotAllowed, NotFound
-from mooring.model.tenants import KeyScope, Principal, Role
+from mooring.model.tenancy.access import (
+    Action,
+    Sight,
+    Target,
+    may,
+    own,
+    require,
+    require_visible,
+    sight,
+)
+from mooring.model.tenancy.tenants import KeyScope, Principal, Role
 
 DOMAIN, OTHER_DOMAIN = UUID(int=1), UUID(int=2)
 PROJECT, SISTER_PROJECT, FOREIGN_PROJECT = UUID(int=11), UUID(int=12), UUID(int=13)
@@ -157,13 +166,13 @@ def test_the_admin_of_a_domain_does_not_set_the_quota_of_the_domain():
     assert not may(who, Action.CHANGE_QUOTA, Target(DOMAIN))
 
 
-def test_what_one_may_not_see_does_not_exist_and_what_one_may_not_do_is_refused():
+def test_invisible_objects_do_not_exist_and_forbidden_actions_are_refused():
     who = principal(Role.USER)
     with pytest.raises(NotFound, match="there is no project 'x'"):
-        require_seen(who, Action.CHANGE_MEMBERS, OF_A_PROJECT["domain"], "project 'x'")
+        require_visible(who, Action.CHANGE_MEMBERS, OF_A_PROJECT["domain"], "project 'x'")
     with pytest.raises(NotAllowed, match="your role is user"):
-        require_seen(who, Action.CHANGE_MEMBERS, OF_A_PROJECT["project"], "project 'x'")
-    require_seen(principal(Role.PROJECT_ADMIN), Action.CHANGE_MEMBERS, OF_A_PROJECT["project"], "project 'x'")
+        require_visible(who, Action.CHANGE_MEMBERS, OF_A_PROJECT["project"], "project 'x'")
+    require_visible(principal(Role.PROJECT_ADMIN), Action.CHANGE_MEMBERS, OF_A_PROJECT["project"], "project 'x'")
 
 
 def test_a_keypair_that_is_good_for_less_says_so():

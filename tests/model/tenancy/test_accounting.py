@@ -1,8 +1,8 @@
-"""How use reads to people."""
+"""Units of usage reports."""
 
 import pytest
 
-from mooring.model.accounting import hours_unit, slot_hours
+from mooring.model.tenancy.accounting import hours_unit, slot_hours
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.model.fair_share import decay, factor, normalised, shares_of_days
-from mooring.model.pools import FairShare
-from mooring.model.slots import amounts
+from mooring.model.policy.pools import FairShare
+from mooring.model.resources.slots import amounts
+from mooring.model.tenancy.fair_share import (
+    decay,
+    factor,
+    normalised,
+    shares_of_days,
+)
 
 WEEK = 7 * 86_400
 POOL = amounts(cpu=64, gpu=8)
@@ -26,12 +31,12 @@ def test_a_week_of_four_cores_and_a_gpu(weight: float, expected: float):
     assert factor(used, weight) == pytest.approx(expected, abs=5e-6)
 
 
-def test_who_used_nothing_has_the_highest_factor_and_nobody_one_of_nothing():
+def test_a_tenant_without_use_has_the_highest_factor_and_no_factor_is_zero():
     assert factor(normalised({}, POOL, FairShare())) == 1.0
     assert factor(1e9) == 2**-10
 
 
-def test_what_a_pool_does_not_have_does_not_count():
+def test_slots_that_the_pool_lacks_do_not_count():
     licences = USED | {"licence": 1e12}
     assert normalised(licences, POOL, FairShare()) == normalised(USED, POOL, FairShare())
     assert normalised(USED, {}, FairShare()) == 0.0

@@ -1,11 +1,18 @@
-"""Policies as people write them: read exactly, written back the same, and refused where they cannot be meant."""
+"""Policies as people write them: read exactly, written back the same, and rejected if invalid."""
 
 from typing import Any
 
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.model.policies import NO_POLICY, Policy, Right, Unspecified, parse_policy, policy_rules
+from mooring.model.tenancy.policies import (
+    NO_POLICY,
+    Policy,
+    Right,
+    Unspecified,
+    parse_policy,
+    policy_rules,
+)
 
 RULES: dict[str, Any] = {
     "limits": {"cpu": "8", "memory": "64Gi", "sessions": "5"},
@@ -29,7 +36,7 @@ def test_a_policy_is_read_in_base_units():
     assert policy.max_private_sessions is None
 
 
-def test_what_is_written_back_reads_the_same():
+def test_a_policy_that_is_written_back_reads_the_same():
     policy = parse_policy(RULES)
     assert parse_policy(policy_rules(policy)) == policy
     assert policy_rules(NO_POLICY) == {}
@@ -54,6 +61,6 @@ def test_what_is_written_back_reads_the_same():
         ({"default_time_seconds": 60, "max_time_seconds": 30}, "60 is more than max_time_seconds, 30"),
     ],
 )
-def test_a_policy_that_cannot_be_meant_is_refused(rules: dict[str, Any], problem: str):
+def test_an_invalid_policy_is_rejected(rules: dict[str, Any], problem: str):
     with pytest.raises(InvalidInput, match=problem):
         parse_policy(rules)

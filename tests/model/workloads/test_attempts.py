@@ -1,4 +1,4 @@
-"""What becomes of a failed attempt, and which attempts are one record."""
+"""Results of failed attempts, and merging of equal attempts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from mooring.model.attempts import Attempt, AttemptLimits, AttemptRecord, Phase, Result, classify, judge
+from mooring.model.workloads.attempts import (
+    Attempt,
+    AttemptLimits,
+    AttemptRecord,
+    Phase,
+    Result,
+    classify,
+    judge,
+)
 
 LIMITS = AttemptLimits(max_attempts=5, timeout=timedelta(seconds=900))
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,10 +1,10 @@
-"""When an idle session is told so and when it ends, worked out for a timeout of ten minutes."""
+"""Warning and end of an idle session, for a timeout of ten minutes."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mooring.model.idleness import Idleness, Step, is_active
+from mooring.model.workloads.idleness import Idleness, Step, is_active
 
 SINCE = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -16,21 +16,21 @@ def at(minutes: float) -> datetime:
 @pytest.mark.parametrize(
     ("warned", "known", "step"),
     [
-        # told at 80 % of the time, ended at its end
+        # warned at 80 % of the time, ended at its end
         (None, 7.9, Step.NONE),
         (None, 8, Step.WARN),
         (8, 9.9, Step.NONE),
         (8, 10, Step.END),
-        # nobody knew for long: it is told first, and then has the last fifth of the time
+        # no measurement for long: it is warned first, and then has the last fifth of the time
         (None, 30, Step.WARN),
         (30, 31.9, Step.NONE),
         (30, 32, Step.END),
-        # it was told, and then did something: that warning does not count any more
+        # it was warned, and then active: that warning does not count any more
         (-1, 1, Step.FORGIVE),
         (7, 8, Step.WARN),
     ],
 )
-def test_a_session_is_told_before_it_ends(warned, known, step):
+def test_a_session_is_warned_before_it_ends(warned, known, step):
     idleness = Idleness(SINCE, timedelta(minutes=10), None if warned is None else at(warned))
     assert idleness.step(at(known)) is step
 

@@ -3,7 +3,12 @@
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.model.images import ImageName, comparable, parse_image, parse_registry
+from mooring.model.workloads.images import (
+    ImageName,
+    comparable,
+    parse_image,
+    parse_registry,
+)
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -76,14 +81,14 @@ def test_the_parts_of_a_name() -> None:
         ("a/" + "b" * 244, "at most 255"),
     ],
 )
-def test_what_is_no_name_is_refused_with_the_part_that_is_wrong(text: str, because: str) -> None:
+def test_an_invalid_image_name_is_refused_with_the_invalid_part(text: str, because: str) -> None:
     with pytest.raises(InvalidInput, match=because) as caught:
         parse_image(text)
     assert caught.value.code == "invalid-image"
     assert comparable(text) == text
 
 
-def test_a_long_or_unprintable_name_is_told_shortened_and_in_one_line() -> None:
+def test_a_long_or_unprintable_name_is_shown_shortened_on_one_line() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_image("\x1b[31m" + "x" * 5000)
     assert len(caught.value.message) < 300
@@ -99,6 +104,6 @@ def test_a_registry_alone_is_what_the_names_of_its_images_say(text: str) -> None
 @pytest.mark.parametrize(
     "text", ["", "ghcr", "GHCR.io", "https://ghcr.io", "ghcr.io/org", "a.org:0", "a b.org", f"{'a' * 130}.org"]
 )
-def test_what_no_image_can_come_from_is_no_registry(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is no registry"):
+def test_an_invalid_registry_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a registry"):
         parse_registry(text)

@@ -6,9 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from mooring.model.labs import LabState, lab_state
+from mooring.model.calendar.timeslots import (
+    OVER,
+    TIMESLOT_EDGES,
+    Timeslot,
+    TimeslotKind,
+    TimeslotStatus,
+)
 from mooring.model.lifecycle import WORKLOAD_EDGES, WorkloadStatus, is_workload_end
-from mooring.model.timeslots import OVER, TIMESLOT_EDGES, Timeslot, TimeslotKind, TimeslotStatus
+from mooring.model.workloads.labs import LabState, lab_state
 
 L, S, W = LabState, TimeslotStatus, WorkloadStatus
 START = datetime(2026, 5, 1, 10, tzinfo=UTC)
@@ -62,7 +68,7 @@ def test_every_pair_of_statuses_has_a_state():
         assert isinstance(state(slot, workload, now, removed=removed), L)
 
 
-def test_what_has_ended_stays_ended_whatever_happens_next():
+def test_an_ended_task_stays_ended():
     ended = {L.TERMINATED, L.EXPIRED, L.ARCHIVED, L.STOPPED}
     for slot, workload in product(S, W):
         if state(slot, workload) in ended and is_workload_end(workload):

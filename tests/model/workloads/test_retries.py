@@ -1,9 +1,14 @@
-"""Which tasks of a session come again, and which of their ends use up a retry."""
+"""Retries: which failed tasks of a session are replaced, and which failures use up a retry."""
 
 import pytest
 
 from mooring.model.lifecycle import TaskStatus, is_end
-from mooring.model.retries import PULL_RETRIES, comes_again_after_loss, is_loss, is_retried
+from mooring.model.workloads.retries import (
+    PULL_RETRIES,
+    is_loss,
+    is_replaced_after_loss,
+    is_retried,
+)
 
 T = TaskStatus
 LIVING = [status for status in T if not is_end(status)]
@@ -12,7 +17,7 @@ ON_A_NODE = {T.SCHEDULED, T.PREPARING, T.RUNNING}
 
 @pytest.mark.parametrize("old", LIVING)
 def test_only_what_was_on_a_node_and_was_not_to_leave_comes_again(old: TaskStatus):
-    assert comes_again_after_loss(old, T.LOST, "node-lost", type="batch") is (old in ON_A_NODE)
+    assert is_replaced_after_loss(old, T.LOST, "node-lost", type="batch") is (old in ON_A_NODE)
     assert is_retried(old, T.FAILED, 1, failures=0, max_retries=1, retry_on=None) is (old in ON_A_NODE)
 
 
@@ -31,8 +36,8 @@ def test_only_what_was_on_a_node_and_was_not_to_leave_comes_again(old: TaskStatu
 )
 def test_a_loss_is_the_doing_of_a_node(status: TaskStatus, code: str | None, expected: bool):
     assert is_loss(status, code) is expected
-    assert comes_again_after_loss(T.RUNNING, status, code, type="batch") is expected
-    assert not comes_again_after_loss(T.RUNNING, status, code, type="interactive")
+    assert is_replaced_after_loss(T.RUNNING, status, code, type="batch") is expected
+    assert not is_replaced_after_loss(T.RUNNING, status, code, type="interactive")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +52,7 @@ def test_a_loss_is_the_doing_of_a_node(status: TaskStatus, code: str | None, exp
         pytest.param(0, 1, [], False, id="no code is good for one"),
     ],
 )
-def test_retries_are_counted_and_meant_for_exit_codes(
+def test_retries_are_counted_and_depend_on_exit_codes(
     failures: int, exit_code: int | None, retry_on: list[int] | None, expected: bool
 ):
     found = is_retried(T.RUNNING, T.FAILED, exit_code, failures=failures, max_retries=2, retry_on=retry_on)

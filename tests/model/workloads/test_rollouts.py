@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.rollouts import (
+from mooring.model.workloads.rollouts import (
     Member,
     Phase,
     Rollout,
@@ -54,7 +54,7 @@ class Fleet:
         self.members = [replace(m, **values) if chosen(m) else m for m in self.members]  # type: ignore[arg-type]
 
     def step(self) -> tuple[int, int]:
-        """How many were created and retired."""
+        """Return the numbers of created and retired tasks."""
         ready_before = self.ready
         step = next_step(self.desired, self.surge, self.unavailable, NEW, self.members)
         gone = {member.id for member in step.retire}
@@ -110,7 +110,7 @@ def test_a_single_replica_is_replaced_before_it_goes():
     assert fleet.done
 
 
-def test_without_room_for_more_one_leaves_wholly_before_the_next_comes():
+def test_without_surge_an_old_replica_ends_before_a_new_one_starts():
     fleet = Fleet(1, surge=0, unavailable=1).add(1)
     assert fleet.step() == (0, 1)
     assert fleet.step() == (0, 0)
@@ -193,7 +193,7 @@ def test_bounds_that_make_no_sense_are_refused(surge: str, unavailable: str):
 
 
 def test_it_has_longer_than_a_task_needs_to_be_steady():
-    with pytest.raises(InvalidInput, match="ready for 1m where it all stops after 30s"):
+    with pytest.raises(InvalidInput, match="ready for 1m, and the rollout stalls after 30s"):
         check(Rollout(steady_seconds=60, deadline_seconds=30))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.model.terms import Notice, parse_notice
+from mooring.model.workloads.schedule import Notice, parse_notice
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_a_signal_is_read(written: str, notice: Notice):
 
 
 @pytest.mark.parametrize("written", ["", "KILL@5", "USR1@", "USR1@-5", "10@5", "USR1 @5"])
-def test_what_cannot_be_sent_is_refused_with_what_can(written: str):
+def test_an_invalid_signal_is_refused_with_the_valid_ones(written: str):
     with pytest.raises(InvalidInput, match="HUP, INT") as refused:
         parse_notice(written)
     assert refused.value.code == "invalid-signal"

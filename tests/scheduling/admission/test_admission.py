@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from mooring.model.admission import Awaits
-from mooring.model.dependencies import Condition, Dependency
 from mooring.model.lifecycle import WorkloadStatus
-from mooring.model.pools import Moment, PoolPolicy
-from mooring.model.workloads import Task, Workload, new_tasks
+from mooring.model.policy.pools import Moment, PoolPolicy
+from mooring.model.tenancy.admission import Awaits
+from mooring.model.tenancy.quotas import Scope, Violation
+from mooring.model.workloads.dependencies import Condition, Dependency
+from mooring.model.workloads.workload import Task, Workload, new_tasks
 from mooring.scheduling.admission import (
     BUILT_IN_VALIDATORS,
     Admission,
@@ -17,7 +18,7 @@ from mooring.scheduling.admission import (
     AdmissionRefused,
     Rejection,
 )
-from mooring.scheduling.usage import Usage, tenants_of
+from mooring.scheduling.tenant_usage import Usage, tenants_of
 from tests.scheduling.builders import NOW, id_of
 
 SCHEDULED = (
@@ -68,11 +69,11 @@ def test_pending_limits_are_asked_at_submission_and_all_others_in_a_pass_unless_
     assert admission.passed(work()).passed == tuple(name for name in SCHEDULED if name != "dependencies")
 
 
-def test_violations_of_all_levels_come_back_together_with_names_and_amounts():
+def test_violations_of_all_levels_are_returned_at_once_with_names_and_amounts():
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 8000}, used={"cpu": 6000}, name="ann")
-    usage.tell(PROJECT, limits={"cpu": 9000, "sessions": 2}, used={"cpu": 6000, "sessions": 2}, name="vision")
-    usage.tell(DOMAIN, name="lab")
+    usage.update(USER, limits={"cpu": 8000}, used={"cpu": 6000}, name="ann")
+    usage.update(PROJECT, limits={"cpu": 9000, "sessions": 2}, used={"cpu": 6000, "sessions": 2}, name="vision")
+    usage.update(DOMAIN, name="lab")
     answer = rejected(Admission(AdmissionContext(NOW, usage)).admit(work()))
     assert answer.reason.message == (
         "project 'vision' cannot run more than 2 sessions at the same time; 2 run; "
@@ -90,6 +91,16 @@ def test_violations_of_all_levels_come_back_together_with_names_and_amounts():
     assert answer.awaits == Awaits(tenants=frozenset({USER, PROJECT}))
 
 
+def test_a_request_above_equal_limits_of_two_levels_is_told_once_and_needs_a_change():
+    usage = Usage()
+    usage.update(USER, limits={"cpu": 3000}, used={}, name="ann")
+    usage.update(PROJECT, limits={"cpu": 3000}, used={}, name="vision")
+    answer = rejected(Admission(AdmissionContext(NOW, usage)).admit(work()))
+    assert answer.reason.message == "needs 4 cpu, limit 3 (user 'ann', project 'vision')"
+    assert answer.reason.cure == "change"
+    assert answer.awaits == Awaits(tenants=frozenset({USER, PROJECT}))
+
+
 def test_a_look_is_recorded_with_its_time_who_passed_it_and_why_others_did_not():
     admission = Admission(AdmissionContext(NOW))
     due = NOW + timedelta(hours=1)
@@ -104,9 +115,28 @@ def test_a_look_is_recorded_with_its_time_who_passed_it_and_why_others_did_not()
     assert admission.passed(work()).as_dict() == {"at": NOW.isoformat(), "passed": list(SCHEDULED), "failed": []}
 
 
+def test_limits_are_compared_once_for_a_workload_of_which_all_tasks_are_within_them(monkeypatch: pytest.MonkeyPatch):
+    compared: list[Scope] = []
+    within = Usage.amount_violations
+
+    def counted(usage: Usage, workload: Workload, tasks: int, scope: Scope) -> list[Violation]:
+        compared.append(scope)
+        return within(usage, workload, tasks, scope)
+
+    monkeypatch.setattr(Usage, "amount_violations", counted)
+    usage = Usage()
+    usage.update(USER, limits={"cpu": 10_000})
+    usage.update(PROJECT, limits={"cpu": 10_000})
+    admission = Admission(AdmissionContext(NOW, usage))
+    admitted(admission.admit(work("first", tasks=2, gang=True)))
+    assert not compared
+    assert rejected(admission.admit(work("second"))).reason.details["failed"][0]["by"] == "user_resource_limit"
+    assert set(compared) == {Scope.USER, Scope.PROJECT}
+
+
 def test_what_is_admitted_counts_for_the_next_until_it_is_refunded():
     usage = Usage()
-    usage.tell(USER, limits={"sessions": 1})
+    usage.update(USER, limits={"sessions": 1})
     admission = Admission(AdmissionContext(NOW, usage))
     first = admitted(admission.admit(work("first")))
     assert rejected(admission.admit(work("second"))).reason.code == "too-many-sessions"
@@ -116,7 +146,7 @@ def test_what_is_admitted_counts_for_the_next_until_it_is_refunded():
 
 def test_tasks_that_may_start_apart_are_cut_to_what_limits_leave_a_gang_is_not():
     usage = Usage()
-    usage.tell(PROJECT, limits={"cpu": 10_000}, name="vision")
+    usage.update(PROJECT, limits={"cpu": 10_000}, name="vision")
     admission = Admission(AdmissionContext(NOW, usage))
     gang = rejected(admission.admit(work(tasks=3, gang=True)))
     assert gang.reason.details["violations"][0]["requested"] == 12_000
@@ -125,9 +155,9 @@ def test_tasks_that_may_start_apart_are_cut_to_what_limits_leave_a_gang_is_not()
     assert rejected(admission.admit(work("other", tasks=3))).reason.details["violations"][0]["requested"] == 4000
 
 
-def test_so_many_tasks_as_start_together_have_to_be_within_the_limits():
+def test_the_gang_size_has_to_be_within_the_limits():
     usage = Usage()
-    usage.tell(PROJECT, limits={"cpu": 10_000})
+    usage.update(PROJECT, limits={"cpu": 10_000})
     admission = Admission(AdmissionContext(NOW, usage))
     assert rejected(admission.admit(work(tasks=5, min_tasks=3))).reason.code == "project-quota-exceeded"
     assert len(admitted(admission.admit(work(tasks=5, min_tasks=2))).tasks) == 2
@@ -151,9 +181,9 @@ def test_of_tasks_that_are_cut_those_come_first_that_need_not_wait():
 
 
 def test_limits_hold_in_a_pass_even_where_they_are_only_asked_at_submission():
-    """What the commit would refuse is not tried."""
+    """A pass does not try workloads that the commit would refuse."""
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 1000}, name="ann")
+    usage.update(USER, limits={"cpu": 1000}, name="ann")
     policy = PoolPolicy("locality", validators=(("user_resource_limit", (Moment.ENQUEUE,)),))
     answer = rejected(Admission(AdmissionContext(NOW, usage), policies={"default": policy}).admit(work()))
     assert (answer.reason.code, answer.reason.by) == ("quota-exceeded", "quota")
@@ -169,14 +199,14 @@ def test_a_dependency_names_what_is_not_met_and_who_is_before():
     assert (answer.reason.cure, answer.awaits.workloads) == ("change", frozenset({id_of("prepare")}))
     answer = rejected(admission.admit(work(dependencies=(broken,), behind=(id_of("older"),))))
     assert answer.reason.message == (
-        "it was waiting for 'train' to finish as success, which is failed; waiting for 1 before it in the same turn"
+        "it was waiting for 'train' to finish as success, which is failed; waiting for 1 that must run before it"
     )
     assert (answer.reason.cure, answer.awaits.workloads) == ("never", frozenset({id_of("train"), id_of("older")}))
 
 
 def test_where_time_and_a_release_are_both_needed_the_reason_says_what_is_needed_for_sure():
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 1000})
+    usage.update(USER, limits={"cpu": 1000})
     due = NOW + timedelta(hours=1)
     answer = rejected(Admission(AdmissionContext(NOW, usage)).admit(work(starts_at=due)))
     assert (answer.reason.code, answer.reason.by, answer.reason.cure) == ("admission-refused", "admission", "change")
@@ -194,26 +224,26 @@ class Broken:
 @pytest.mark.parametrize("moment", list(Moment))
 def test_a_validator_that_raises_is_named_and_nobody_passes_it(moment: Moment):
     admission = Admission(AdmissionContext(NOW, moment=moment), [*BUILT_IN_VALIDATORS, Broken()])
-    told = "the validator 'moon_phase' raised ZeroDivisionError: no moon"
+    message = "the validator 'moon_phase' raised ZeroDivisionError: no moon"
     if moment is Moment.SCHEDULING:
         reason = rejected(admission.admit(work())).reason
-        assert (reason.code, reason.by, reason.message) == ("constraint-evaluation-failed", "moon_phase", told)
+        assert (reason.code, reason.by, reason.message) == ("constraint-evaluation-failed", "moon_phase", message)
     else:
         with pytest.raises(AdmissionRefused) as refused:
             admission.check(work())
-        assert refused.value.message == told
+        assert refused.value.message == message
 
 
-def test_who_is_like_one_that_was_refused_is_refused_alike_until_something_moves():
+def test_a_workload_like_a_rejected_one_is_rejected_alike_until_usage_changes():
     usage = Usage()
-    usage.tell(USER, limits={"cpu": 6000}, name="ann")
+    usage.update(USER, limits={"cpu": 6000}, name="ann")
     admission = Admission(AdmissionContext(NOW, usage))
     first = admitted(admission.admit(work("first")))
     second, third = rejected(admission.admit(work("second"))), rejected(admission.admit(work("third")))
     assert (third.workload.name, third.reason) == ("third", second.reason)
     assert rejected(admission.admit(work("later", starts_at=NOW + timedelta(hours=1)))).reason != second.reason
     admitted(admission.admit(work("small", request={"cpu": 2000})))
-    told = "user 'ann' may use 6 cpu; 6 are in use and this asks for 4 (4 too many)"
-    assert rejected(admission.admit(work("third"))).reason.message == told
+    message = "user 'ann' may use 6 cpu; 6 are in use and this asks for 4 (4 too many)"
+    assert rejected(admission.admit(work("third"))).reason.message == message
     admission.refund(first)
     admitted(admission.admit(work("third")))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mooring.model.dependencies import Condition, Dependency
 from mooring.model.lifecycle import WorkloadStatus
-from mooring.model.policies import Policy
-from mooring.model.pools import Moment, PoolPolicy
-from mooring.model.quotas import Scope
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment, PoolPolicy
+from mooring.model.tenancy.policies import Policy
+from mooring.model.tenancy.quotas import Scope
+from mooring.model.workloads.dependencies import Condition, Dependency
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import (
     BUILT_IN_VALIDATORS,
     Admission,
@@ -21,7 +21,7 @@ from mooring.scheduling.admission import (
     Pending,
     Rejection,
 )
-from mooring.scheduling.usage import Usage, tenants_of
+from mooring.scheduling.tenant_usage import Usage, tenants_of
 from tests.scheduling.builders import NOW, id_of
 
 TABLE = """
@@ -61,7 +61,7 @@ def rows() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("name", "level", "moment", "private", "expected"), list(rows()))
 def test_a_validator_lets_in_up_to_its_limit(name: str, level: str, moment: Moment, private: bool, expected: str):
-    workload, context = situation(name, LEVELS[level], private, moment)
+    workload, context = case_of(name, LEVELS[level], private, moment)
     validator = next(each for each in BUILT_IN_VALIDATORS if each.name == name)
     policy = PoolPolicy("locality", validators=((name, (moment,)),))
     admission = Admission(context, [validator], {"default": policy})
@@ -89,7 +89,7 @@ def tried(admission: Admission, workload: Workload, by: str) -> str:
     return "in"
 
 
-def situation(name: str, over: int, private: bool, moment: Moment) -> tuple[Workload, AdmissionContext]:
+def case_of(name: str, over: int, private: bool, moment: Moment) -> tuple[Workload, AdmissionContext]:
     """A workload that is so much over what the validator looks at, everything else being free."""
     workload = Workload(
         name="work",
@@ -108,17 +108,20 @@ def situation(name: str, over: int, private: bool, moment: Moment) -> tuple[Work
     if name == "concurrency":
         counter = "private-sessions" if private else "sessions"
         for tenant in tenants_of(workload):
-            context.usage.tell(tenant, limits={counter: 3}, used={counter: 2 + over})
+            context.usage.update(tenant, limits={counter: 3}, used={counter: 2 + over})
         return workload, context
     if name in SCOPES:
         tenant = next(each for each in tenants_of(workload) if each.scope is SCOPES[name])
-        context.usage.tell(tenant, limits={"cpu": 8000}, used={"cpu": 8000 - ASKED + over})
+        context.usage.update(tenant, limits={"cpu": 8000}, used={"cpu": 8000 - ASKED + over})
         return workload, context
     policy = Policy(max_pending=3) if name == "pending_session_count_limit" else Policy(max_pending_slots={"cpu": 8000})
     pending = Pending(2 + over, {"cpu": 8000 - ASKED + over})
-    if moment is Moment.SCHEDULING and not private:
-        # What waits already is among those that wait.
-        pending = pending.plus(workload)
+    if moment is Moment.SCHEDULING:
+        # Itself and those behind it are no reason for it to wait.
+        everything = pending.plus(workload).plus(workload)
+        return workload, replace(
+            context, policies={"MK1": policy}, pending={"MK1": everything}, ahead={workload.id: pending}
+        )
     return workload, replace(context, policies={"MK1": policy}, pending={"MK1": pending})
 
 

@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.scheduling.patterns import Covering, Pattern, Whole, cover, similar
+from mooring.scheduling.autoscaling.column_generation import (
+    Covering,
+    Pattern,
+    Whole,
+    cover,
+    similar,
+)
+from tests.selection import examples
 
 
 def covering(requests: list[list[int]], capacity: list[list[int]], cost: list[int]) -> Covering:
@@ -52,7 +59,7 @@ def test_similar_kinds_become_one_class_and_go_to_the_same_templates() -> None:
     assert (sizes == np.bincount(classes, weights=np.full(200, 5))).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 300)), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(9, 40), st.integers(9, 40), st.integers(1, 50)), min_size=1, max_size=4),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from mooring.model.slots import amounts
-from mooring.model.templates import NodeTemplate, ScalingRules
-from mooring.scheduling.shrinking import NodeUse, Step, scale_down
+from mooring.model.nodes.node_templates import NodeTemplate, ScalingRules
+from mooring.model.resources.slots import amounts
+from mooring.scheduling.autoscaling.scale_down import NodeUse, Step, scale_down
 from tests.scheduling.builders import NOW, id_of
 
 SMALL = NodeTemplate("small", allocatable=amounts(cpu=4), cost=10, boot_seconds=1200)

@@ -13,15 +13,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm, Toleration
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import equal_to
+from mooring.model.nodes.node_templates import (
+    Goal,
+    NodeTemplate,
+    ScaleUp,
+    ScalingRules,
+    Stock,
+)
 from mooring.model.reasons import Reason
-from mooring.model.slots import parse_amounts
-from mooring.model.templates import Goal, NodeTemplate, ScaleUp, ScalingRules, Stock
-from mooring.model.workloads import Workload
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.workloads.constraints import (
+    Constraints,
+    HostPort,
+    Spread,
+    Taint,
+    TaskTerm,
+    Toleration,
+)
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.scaling import lacks_nodes, scale_up
+from mooring.scheduling.autoscaling.node_requests import lacks_nodes, scale_up
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, decide, node, workload
 
 PROFILE = Registry().profile()
@@ -96,7 +109,7 @@ def place_as_promised(answer: ScaleUp, waiting: Iterable[Workload], nodes: Itera
 
 
 class TestWhatIsAskedFor:
-    def test_all_that_waits_is_put_together_on_the_cheapest_nodes(self) -> None:
+    def test_all_pending_work_is_packed_onto_the_cheapest_nodes(self) -> None:
         waiting = [workload(f"w{number}").cpu(2).memory("2Gi") for number in range(8)]
         assert asked(ask(waiting, [SMALL, LARGE])) == {"large": 1}
         assert asked(ask(waiting[:2], [SMALL, LARGE])) == {"small": 1}
@@ -106,7 +119,7 @@ class TestWhatIsAskedFor:
         assert asked(ask(waiting, [SMALL, LARGE])) == {"small": 2}
         assert asked(ask(waiting, [SMALL, LARGE], rules=ScalingRules(goal=Goal.FEWEST))) == {"large": 1}
 
-    def test_room_that_there_is_needs_no_node(self) -> None:
+    def test_existing_capacity_needs_no_node(self) -> None:
         waiting = [workload("first").cpu(2), workload("second").cpu(3)]
         answer = ask(waiting, [SMALL], nodes=[node("there").cpu(3)])
         assert promised(answer) == {waiting[0].workload.id: 1}
@@ -129,7 +142,7 @@ class TestWhatIsAskedFor:
         assert len(cluster) == 1
         assert (cluster.taken == before).all()
 
-    def test_the_same_question_gets_the_same_answer(self) -> None:
+    def test_the_same_input_gives_the_same_scale_request(self) -> None:
         waiting = [workload(f"w{number}").cpu(1 + number % 3).memory(f"{1 + number % 5}Gi") for number in range(40)]
         assert ask(waiting, [SMALL, LARGE]) == ask(reversed(waiting), [SMALL, LARGE])
 
@@ -227,7 +240,7 @@ class TestLimits:
         answer = ask([low, high], [replace(SMALL, most=1)])
         assert promised(answer) == {high.workload.id: 1}
 
-    def test_a_template_that_cannot_be_meant_is_refused(self) -> None:
+    def test_an_invalid_template_is_rejected(self) -> None:
         wrong: list[dict[str, Any]] = [
             {"name": ""},
             {"cost": 0},
@@ -275,7 +288,7 @@ class TestTogether:
 
     def test_affinity_to_running_work_needs_nodes_in_its_zone(self) -> None:
         cluster = Cluster([node("busy").cpu(1).labels(zone="west").node])
-        cluster.tell_tasks(node("busy").node.id, [(Constraints(labels=(("app", "store"),)), 1)])
+        cluster.set_tasks(node("busy").node.id, [(Constraints(labels=(("app", "store"),)), 1)])
         near = TaskTerm("zone", equal_to({"app": "store"}))
         web = replace(workload("web").cpu(4).workload, constraints=Constraints(affinity=(near,)))
         stocks = [Stock(replace(SMALL, name=zone, labels={"zone": zone})) for zone in ("east", "west")]

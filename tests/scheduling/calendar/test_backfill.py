@@ -1,4 +1,4 @@
-"""Work that lacks room has a planned start, and others run only where they do not delay it."""
+"""Unschedulable work has a planned start, and others run only where they do not delay it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
 from mooring.scheduling import Scheduler
-from mooring.scheduling.timeline import seconds_of
+from mooring.scheduling.calendar.seconds import seconds_of
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, decision_of, id_of, node, workload
 
 EITHER_WAY = pytest.mark.parametrize("compiled", [False, True])
@@ -45,7 +45,7 @@ def placed(decisions: dict[str, Decision]) -> set[str]:
 
 
 @EITHER_WAY
-def test_short_work_runs_before_the_planned_start_of_what_lacks_room_and_long_work_does_not(compiled: bool):
+def test_only_short_work_runs_before_the_planned_start_of_work_that_lacks_capacity(compiled: bool):
     scheduler = backfilling(node("n").cpu(4).used(cpu=2), compiled=compiled)
     running(scheduler, "n", 2, HOUR)
     decisions = decided(
@@ -64,7 +64,7 @@ def test_short_work_runs_before_the_planned_start_of_what_lacks_room_and_long_wo
 
 
 @EITHER_WAY
-def test_long_work_runs_beside_the_planned_start_where_there_is_room_for_both(compiled: bool):
+def test_long_work_runs_beside_the_planned_start_where_both_fit(compiled: bool):
     scheduler = backfilling(node("n").cpu(5).used(cpu=2), compiled=compiled)
     running(scheduler, "n", 2, HOUR)
     decisions = decided(
@@ -112,6 +112,49 @@ def test_as_many_starts_are_planned_as_the_pool_says():
         assert starts == [*expected, *[None] * (3 - depth)]
 
 
+def test_a_planned_start_is_not_put_off_when_one_before_it_could_start_sooner():
+    scheduler = backfilling(node("n").cpu(4), depth=2)
+    for name, seconds in (("long", 100), ("short", 60)):
+        assert placed(decided(scheduler, limited(workload(name).cpu(2), seconds))) == {name}
+    three = limited(workload("three").cpu(3).created(9), 50)
+    two = limited(workload("two").cpu(2).created(8), 40)
+    starts = [decision.planned_start for decision in decided(scheduler, three, two).values()]
+    assert starts == [NOW + timedelta(seconds=100), NOW + timedelta(seconds=60)]
+    # The first could start at 60 now, in place of the second.
+    later = NOW + timedelta(seconds=30)
+    row = scheduler.cluster.row_of(id_of("n"))
+    assert row is not None
+    scheduler.cluster.count_amounts([row], [{"cpu": 2000}], -1)
+    scheduler.cluster.timeline.remove(workload("long").workload.tasks[0].id)
+    decisions = scheduler.run([three.workload, two.workload], later).decisions
+    assert decision_of(decisions, "two").placements
+    assert decision_of(decisions, "three").planned_start == NOW + timedelta(seconds=100)
+    # The place of the second, which runs, is free for the next look.
+    [again] = scheduler.run([three.workload], later).decisions
+    assert again.planned_start == NOW + timedelta(seconds=70)
+
+
+def test_work_ahead_of_planned_work_makes_it_give_way_only_where_that_helps():
+    scheduler = backfilling(node("n").cpu(4), depth=3)
+    assert placed(decided(scheduler, limited(workload("running").cpu(4), 100))) == {"running"}
+    planned = limited(workload("planned").cpu(4).created(9), 50)
+    assert decided(scheduler, planned)["planned"].planned_start == NOW + timedelta(seconds=100)
+    hopeless = limited(workload("hopeless").cpu(8).priority(50), 50)
+    assert decided(scheduler, planned, hopeless)["planned"].planned_start == NOW + timedelta(seconds=100)
+    urgent = limited(workload("urgent").cpu(4).priority(50), 50)
+    decisions = decided(scheduler, planned, hopeless, urgent)
+    assert decisions["urgent"].planned_start == NOW + timedelta(seconds=100)
+    assert decisions["planned"].planned_start == NOW + timedelta(seconds=150)
+
+
+def test_a_high_depth_plans_everything():
+    scheduler = backfilling(node("n").cpu(1), depth=1 << 30)
+    assert placed(decided(scheduler, limited(workload("running").cpu(1), 10))) == {"running"}
+    waiting = [limited(workload(f"w{number}").cpu(1).created(999 - number), 10) for number in range(150)]
+    starts = [decision.planned_start for decision in decided(scheduler, *waiting).values()]
+    assert starts == [NOW + timedelta(seconds=10 * (number + 1)) for number in range(150)]
+
+
 def test_the_shortest_goes_first_into_a_gap_where_the_pool_says_so():
     waiting = [
         limited(workload("head").cpu(4).created(3), HOUR),
@@ -124,12 +167,46 @@ def test_the_shortest_goes_first_into_a_gap_where_the_pool_says_so():
         assert placed(decided(scheduler, *waiting)) == {expected}
 
 
-def test_work_whose_start_cannot_be_planned_is_passed_for_an_hour_and_then_stops_the_others():
-    for waited, expected in ((HOUR - 1, {"behind"}), (HOUR, set())):
-        scheduler = backfilling(node("n").cpu(4).used(cpu=2))
-        decisions = decided(scheduler, workload("head").cpu(4).created(waited), workload("behind").cpu(1))
-        assert decisions["head"].planned_start is None
-        assert placed(decisions) == expected
+@pytest.mark.parametrize("waited", [0, HOUR - 1, HOUR, 1000 * HOUR])
+def test_a_head_behind_work_without_an_end_holds_nothing_back_however_long_it_waits(waited: int):
+    scheduler = backfilling(node("n").cpu(4).used(cpu=2))
+    head = workload("head").cpu(4).created(waited)
+    decisions = decided(scheduler, head, limited(workload("short").cpu(1), HOUR), workload("open").cpu(1))
+    assert decisions["head"].planned_start is None
+    assert placed(decisions) == {"short", "open"}
+    reason = decisions["head"].reason
+    assert reason is not None
+    assert reason.details["plan"]["code"] == "no-planned-start"
+    assert not scheduler.cluster.timeline.planned
+
+
+@EITHER_WAY
+def test_a_head_without_a_plan_does_not_keep_the_next_one_from_having_one(compiled: bool):
+    scheduler = backfilling(node("a").cpu(4).used(cpu=3), node("b").cpu(2).used(cpu=1), compiled=compiled)
+    running(scheduler, "b", 1, HOUR)
+    decisions = decided(
+        scheduler,
+        *(workload(f"endless{number}").cpu(4).created(HOUR + 99 - number) for number in range(70)),
+        *(workload(f"large{number}").cpu(40 + number).created(HOUR) for number in range(10)),
+        limited(workload("head").cpu(2).created(9), HOUR),
+        limited(workload("long").cpu(1).created(8), HOUR + 1),
+        limited(workload("too_long").cpu(1).created(7), HOUR + 1),
+        limited(workload("short").cpu(1).created(6), HOUR),
+    )
+    assert decisions["head"].planned_start == NOW + timedelta(seconds=HOUR)
+    assert placed(decisions) == {"long", "short"}
+    for name in ("endless0", "endless69", "large9"):
+        reason = decisions[name].reason
+        assert reason is not None
+        assert reason.details["plan"]["code"] == "no-planned-start"
+
+
+def test_a_gang_that_waits_for_many_ends_has_a_plan():
+    scheduler = backfilling(*(node(f"n{number}").cpu(1) for number in range(300)))
+    jobs = [limited(workload(f"job{number:03}").cpu(1), number + 1) for number in range(300)]
+    assert len(placed(decided(scheduler, *jobs))) == 300
+    gang = limited(workload("gang").cpu(1).replicas(299).gang(), HOUR)
+    assert decided(scheduler, gang)["gang"].planned_start == NOW + timedelta(seconds=299)
 
 
 def test_work_that_no_node_can_ever_take_is_in_nobodys_way():
@@ -154,7 +231,7 @@ def test_what_is_planned_counts_until_the_next_pass_of_its_pool():
 
 
 @EITHER_WAY
-def test_a_task_starts_on_a_booked_node_only_if_it_ends_before_the_booking_or_has_room_beside_it(compiled: bool):
+def test_a_task_starts_on_a_booked_node_only_if_it_ends_before_the_booking_or_fits_beside_it(compiled: bool):
     def scheduler() -> Scheduler:
         made = Scheduler([node("n").cpu(4).node], compiled=compiled)
         row = made.cluster.row_of(id_of("n"))
@@ -166,3 +243,32 @@ def test_a_task_starts_on_a_booked_node_only_if_it_ends_before_the_booking_or_ha
     for name, cores, seconds, fits in cases:
         decisions = decided(scheduler(), limited(workload(name).cpu(cores), seconds))
         assert placed(decisions) == ({name} if fits else set()), name
+
+
+def test_an_estimate_does_not_add_up_the_time_that_tasks_have_to_stop():
+    scheduler = backfilling(node("n").cpu(1), depth=3)
+    jobs = [
+        replace(limited(workload(f"w{number}").cpu(1).created(9 - number), 100).workload, stop_grace_seconds=10)
+        for number in range(4)
+    ]
+    decisions = scheduler.run(jobs, NOW).decisions
+    assert decision_of(decisions, "w3").planned_start == NOW + timedelta(seconds=330)
+    assert scheduler.estimate(jobs[3], jobs[1:], NOW) == NOW + timedelta(seconds=300)
+    # What was planned stands as it did.
+    assert scheduler.cluster.timeline.planned_owners({"default"}) == {job.id for job in jobs[1:]}
+
+
+def test_a_head_that_can_be_planned_at_last_is_planned_beside_the_starts_that_were_promised_meanwhile():
+    scheduler = backfilling(node("n").cpu(4), depth=3)
+    for name, seconds in (("endless", None), ("limited", 100)):
+        assert placed(decided(scheduler, limited(workload(name).cpu(2), seconds))) == {name}
+    head, behind = limited(workload("head").cpu(4).created(9), 50), limited(workload("behind").cpu(2).created(8), 50)
+    decisions = decided(scheduler, head, behind)
+    assert decisions["head"].planned_start is None
+    assert decisions["behind"].planned_start == NOW + timedelta(seconds=100)
+    row = scheduler.cluster.row_of(id_of("n"))
+    assert row is not None
+    scheduler.cluster.timeline.expect("endless", row, seconds_of(NOW) + 60, {"cpu": 2000})
+    decisions = decided(scheduler, head, behind)
+    assert decisions["behind"].planned_start == NOW + timedelta(seconds=60)
+    assert decisions["head"].planned_start == NOW + timedelta(seconds=150)

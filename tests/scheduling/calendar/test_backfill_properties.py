@@ -9,11 +9,12 @@ from heapq import heappop, heappush
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.pools import Backfill, BackfillOrder, HeadOfLine
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler
-from mooring.scheduling.timeline import seconds_of
+from mooring.scheduling.calendar.seconds import seconds_of
 from tests.scheduling.builders import NOW, id_of, node, workload
+from tests.selection import examples
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,12 @@ class World:
     starts: dict[str, int] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     """The first planned start of every workload that had one."""
+    last_planned: dict[str, int] = field(default_factory=dict)
 
     def finish(self, name: str) -> None:
         cluster, ended = self.scheduler.cluster, self.running.pop(name)
         rows = [row for _, row in self.on.pop(name)]
-        cluster.shift(rows, [ended.request] * len(rows), -1)
+        cluster.count_amounts(rows, [ended.request] * len(rows), -1)
         for task in ended.tasks:
             cluster.timeline.remove(task.id)
 
@@ -64,19 +66,24 @@ class World:
         for decision in result.decisions:
             name = decision.workload.name
             if decision.planned_start is not None:
-                self.planned.setdefault(name, seconds_of(decision.planned_start) - seconds_of(NOW))
+                start = seconds_of(decision.planned_start) - seconds_of(NOW)
+                self.planned.setdefault(name, start)
+                assert start <= self.last_planned.get(name, start), f"the planned start of {name} moved later"
+                self.last_planned[name] = start
             if decision.placements:
                 self.starts[name] = time
                 self.running[name] = self.waiting.pop(name)
-                places = [(each.node_name, self.scheduler.cluster.row_of(each.node_id)) for each in decision.placements]
-                self.on[name] = [(node_name, row) for node_name, row in places if row is not None]
+                placements = [
+                    (each.node_name, self.scheduler.cluster.row_of(each.node_id)) for each in decision.placements
+                ]
+                self.on[name] = [(node_name, row) for node_name, row in placements if row is not None]
                 heappush(self.ends, (time + runs[name], name))
 
     def occupied(self, node_name: str) -> int:
         return sum(
             self.running[name].request["cpu"]
-            for name, places in self.on.items()
-            for each, _ in places
+            for name, placements in self.on.items()
+            for each, _ in placements
             if each == node_name
         )
 
@@ -114,7 +121,7 @@ def simulated(cores: list[int], queue: list[Job], rules: Backfill, *, compiled: 
     return world
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=3),
     st.lists(jobs(), min_size=2, max_size=14),
@@ -126,7 +133,19 @@ def test_work_starts_by_the_time_that_was_planned_for_it(cores: list[int], queue
         assert world.starts[name] <= planned
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    st.lists(jobs(), min_size=2, max_size=14),
+    st.sampled_from([2, 3, 1 << 30]),
+)
+def test_no_planned_start_becomes_later_at_any_depth(cores: list[int], queue: list[Job], depth: int):
+    world = simulated(cores, queue, Backfill(depth=depth))
+    for name, planned in world.planned.items():
+        assert world.starts[name] <= planned
+
+
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.lists(jobs(), min_size=2, max_size=10))
 def test_the_kernels_start_everything_when_the_definition_does(cores: list[int], queue: list[Job]):
     by_definition = simulated(cores, queue, Backfill(depth=2))
@@ -134,7 +153,7 @@ def test_the_kernels_start_everything_when_the_definition_does(cores: list[int],
     assert (compiled.starts, compiled.planned) == (by_definition.starts, by_definition.planned)
 
 
-def test_a_planned_start_moves_to_an_earlier_time_when_work_ends_early():
+def test_a_planned_start_becomes_earlier_when_work_ends_early():
     queue = [Job(0, 4, 1, 40, 10), Job(1, 4, 1, 10, 10), Job(2, 1, 1, 10, 10)]
     world = simulated([4], queue, Backfill())
     assert (world.planned["j1"], world.starts["j1"]) == (40, 10)

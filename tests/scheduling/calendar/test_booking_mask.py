@@ -8,11 +8,12 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.pools import HeadOfLine
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import HeadOfLine
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler
-from mooring.scheduling.timeline import seconds_of
+from mooring.scheduling.calendar.seconds import seconds_of
 from tests.scheduling.builders import NOW, id_of, node, workload
+from tests.selection import examples
 
 
 class Booking(NamedTuple):
@@ -42,7 +43,13 @@ wishes = st.builds(
 
 
 def placements(
-    cores: list[int], booked: list[Booking], queue: list[Workload], head_of_line: HeadOfLine, *, compiled: bool
+    cores: list[int],
+    booked: list[Booking],
+    queue: list[Workload],
+    head_of_line: HeadOfLine,
+    notice: int | None,
+    *,
+    compiled: bool,
 ) -> list[tuple[str, list[str]]]:
     scheduler = Scheduler(
         [node(f"n{number}").cpu(count).node for number, count in enumerate(cores)],
@@ -51,6 +58,7 @@ def placements(
     )
     timeline = scheduler.cluster.timeline
     timeline.advance(seconds_of(NOW))
+    timeline.allow_open_ended("default", notice)
     for number, (name, starts, lasts, taken) in enumerate(booked):
         row = scheduler.cluster.row_of(id_of(f"n{name}"))
         if row is not None:
@@ -60,15 +68,16 @@ def placements(
     return [(each.workload.name, [place.node_name for place in each.placements]) for each in decided]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=1, max_size=4),
     st.lists(bookings, min_size=1, max_size=4),
     st.lists(wishes, min_size=1, max_size=14),
     st.sampled_from(HeadOfLine),
+    st.sampled_from([None, 20, 60]),
 )
 def test_the_kernels_keep_off_what_is_booked_as_the_definition_does(
-    cores: list[int], booked: list[Booking], wanted: list[Wanted], head_of_line: HeadOfLine
+    cores: list[int], booked: list[Booking], wanted: list[Wanted], head_of_line: HeadOfLine, notice: int | None
 ):
     queue = [
         replace(
@@ -79,5 +88,5 @@ def test_the_kernels_keep_off_what_is_booked_as_the_definition_does(
         )
         for number, each in enumerate(wanted)
     ]
-    expected = placements(cores, booked, queue, head_of_line, compiled=False)
-    assert placements(cores, booked, queue, head_of_line, compiled=True) == expected
+    expected = placements(cores, booked, queue, head_of_line, notice, compiled=False)
+    assert placements(cores, booked, queue, head_of_line, notice, compiled=True) == expected

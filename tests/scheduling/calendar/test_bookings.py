@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.scheduling import Cluster
-from mooring.scheduling.bookings import Booked, book
-from mooring.scheduling.timeline import Alternatives
+from mooring.scheduling.calendar.bookings import Booked, book
+from mooring.scheduling.calendar.capacity_queries import Alternatives
 from tests.scheduling.builders import id_of, node
+from tests.selection import examples
 
 
 def cluster_of(**cores: int) -> Cluster:
@@ -19,7 +20,7 @@ def ask(cluster: Cluster, key: str, count: int, start: int, end: int) -> dict[st
     """Book so many tasks of one core; by the names of nodes how many each takes."""
     answer = book(cluster, key, cluster.rows, cluster.demand((("cpu", 1000),)), count, start, end)
     if isinstance(answer, Booked):
-        return {cluster.node(row).name: tasks for row, tasks in answer.places}
+        return {cluster.node(row).name: tasks for row, tasks in answer.placements}
     return answer
 
 
@@ -44,16 +45,16 @@ def test_a_refused_booking_promises_nothing_and_says_what_would_fit():
 def test_no_booking_rests_on_a_guess():
     cluster = Cluster([node("n").cpu(4).used(cpu=3).node])
     core = cluster.demand((("cpu", 1000),))
-    cluster.tell_ends(id_of("n"), {}, {id_of("task"): (50, {"cpu": 3000})})
-    assert cluster.timeline.room(cluster.rows, core, 60, 70).tolist() == [4]
+    cluster.set_expected_ends(id_of("n"), {}, {id_of("task"): (50, {"cpu": 3000})})
+    assert cluster.timeline.task_capacity(cluster.rows, core, 60, 70).tolist() == [4]
     assert ask(cluster, "lab", 2, 60, 70) == Alternatives(None, 1)
-    cluster.tell_ends(id_of("n"), {id_of("task"): (80, {"cpu": 3000})}, {id_of("task"): (50, {"cpu": 3000})})
+    cluster.set_expected_ends(id_of("n"), {id_of("task"): (80, {"cpu": 3000})}, {id_of("task"): (50, {"cpu": 3000})})
     assert ask(cluster, "lab", 2, 60, 70) == Alternatives(80, 1)
-    assert cluster.timeline.room(cluster.rows, core, 60, 70).tolist() == [4]
+    assert cluster.timeline.task_capacity(cluster.rows, core, 60, 70).tolist() == [4]
     assert ask(cluster, "lab", 2, 80, 90) == {"n": 2}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 6), st.integers(0, 20), st.integers(1, 10), st.integers(0, 3)), min_size=5, max_size=25

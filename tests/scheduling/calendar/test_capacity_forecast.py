@@ -1,7 +1,13 @@
-"""What runs, is booked, planned and free over the time ahead, in steps."""
+"""The capacity forecast: running, booked, planned and free amounts by time step."""
 
 from mooring.scheduling import Cluster
-from mooring.scheduling.outlook import BOOKED, PLANNED, RUNNING, Window, outlook
+from mooring.scheduling.calendar.capacity_forecast import (
+    BOOKED,
+    PLANNED,
+    RUNNING,
+    Window,
+    capacity_forecast,
+)
 from tests.scheduling.builders import node
 
 
@@ -12,7 +18,7 @@ def test_each_step_has_the_most_at_one_moment_and_the_least_that_is_free():
     timeline.expect("job", first, 1150, {"cpu": 2000})
     timeline.add("lab", second, 1210, 1220, {"cpu": 4000})
     timeline.add("open", second, 1390, None, {"cpu": 1000})
-    seen = outlook(cluster, cluster.rows, 400, 4, [Window(1100, 1300, {"cpu": 5000})])
+    seen = capacity_forecast(cluster, cluster.rows, 400, 4, [Window(1100, 1300, {"cpu": 5000})])
     assert seen.slots[0] == "cpu"
     assert seen.capacity[0] == 16000
     assert seen.used[RUNNING, 0].tolist() == [3000, 3000, 1000, 1000]
@@ -24,7 +30,7 @@ def test_each_step_has_the_most_at_one_moment_and_the_least_that_is_free():
 
 def test_nodes_that_take_no_work_have_nothing_free():
     cluster = Cluster([node("a").cpu(8).unschedulable().node])
-    seen = outlook(cluster, cluster.rows, 100, 2)
+    seen = capacity_forecast(cluster, cluster.rows, 100, 2)
     assert (seen.capacity[0], seen.free[0].tolist()) == (0, [0, 0])
 
 
@@ -34,6 +40,6 @@ def test_what_is_on_nodes_that_take_no_work_leaves_the_others_as_free_as_they_ar
     cluster.timeline.advance(1000)
     cluster.timeline.expect("job", away, 1050, {"cpu": 6000})
     cluster.timeline.add("lab", away, 1010, 1200, {"cpu": 2000})
-    seen = outlook(cluster, cluster.rows, 100, 2)
+    seen = capacity_forecast(cluster, cluster.rows, 100, 2)
     assert (seen.used[RUNNING, 0].tolist(), seen.used[BOOKED, 0].tolist()) == ([7000, 1000], [2000, 2000])
     assert (seen.capacity[0], seen.free[0].tolist()) == (8000, [7000, 7000])

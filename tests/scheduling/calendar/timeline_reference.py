@@ -14,7 +14,7 @@ SLOTS = ("cpu", "memory")
 
 
 @dataclass
-class Kept:
+class Stored:
     row: int
     start: int | None
     end: int | None
@@ -23,14 +23,14 @@ class Kept:
 
 @dataclass
 class Reference:
-    """What every row has and what is taken of it, and all promises as they were told."""
+    """The allocatable and used amounts of every row, and all promises."""
 
     allocatable: Sequence[Mapping[str, int]]
     taken: Sequence[Mapping[str, int]]
-    kept: dict[object, Kept] = field(default_factory=dict)
+    stored: dict[object, Stored] = field(default_factory=dict)
     now: int = 0
     seen: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-    """What rows were looked at since the last change."""
+    """Cache of promised amounts by row, since the last change."""
 
     def promised(self, row: int) -> NDArray[np.int64]:
         """[slot, second]: all that is promised of a row then."""
@@ -40,7 +40,7 @@ class Reference:
 
     def _promised(self, row: int) -> NDArray[np.int64]:
         seconds = np.array([[self.taken[row].get(slot, 0)] * SECONDS for slot in SLOTS], dtype=np.int64)
-        for each in self.kept.values():
+        for each in self.stored.values():
             if each.row == row:
                 end = SECONDS if each.end is None else max(each.end, self.now + 1)
                 for slot, amount in each.amounts.items():
@@ -59,8 +59,8 @@ class Reference:
             for slot, amount in request.items()
         )
 
-    def room(self, row: int, request: Mapping[str, int], start: int, end: int | None, most: int) -> int:
-        """How many of a request fit at once, up to so many."""
+    def task_capacity(self, row: int, request: Mapping[str, int], start: int, end: int | None, most: int) -> int:
+        """Return how many of a request fit at once, at most `most`."""
         for count in range(most, 0, -1):
             if self.fits(row, {slot: amount * count for slot, amount in request.items()}, start, end):
                 return count
@@ -69,9 +69,9 @@ class Reference:
     def earliest(
         self, rows: Sequence[int], request: Mapping[str, int], seconds: int | None, not_before: int, count: int = 1
     ) -> int | None:
-        """The first time from which so many fit at once for so long; None: at no time."""
+        """The first time from which this many fit at once for this long; None: at no time."""
         for start in range(max(not_before, self.now), SECONDS):
             end = None if seconds is None else start + seconds
-            if sum(self.room(row, request, start, end, count) for row in rows) >= count:
+            if sum(self.task_capacity(row, request, start, end, count) for row in rows) >= count:
                 return start
         return None

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.model.slots import fits
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.journal import Journal
-from mooring.scheduling.trial import Trial
+from mooring.model.resources.slots import fits
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.cluster.journal import Journal
+from mooring.scheduling.cluster.trial import Trial
+from mooring.scheduling.cluster_state import Cluster
 from tests.scheduling.builders import id_of, node
 
 amounts = st.integers(0, 2**61)
@@ -34,7 +34,7 @@ def changed(cluster: Cluster, revision: int) -> list[str]:
 
 
 @given(amounts, amounts, amounts, amounts, st.integers(0, 2**63 - 1))
-def test_the_columns_mean_the_one_fit_rule(allocatable, held, reserved, used, request):
+def test_columns_apply_the_fit_rule(allocatable, held, reserved, used, request):
     counted = replace(
         node("a").node,
         allocatable={"licences": allocatable},
@@ -47,7 +47,7 @@ def test_the_columns_mean_the_one_fit_rule(allocatable, held, reserved, used, re
     assert bool(cluster.fits(demand, cluster.rows)[0, 0]) == fits(allocatable, held, reserved, used, request)
 
 
-def test_columns_grow_with_nodes_and_slots_and_keep_what_they_hold():
+def test_columns_keep_their_values_when_nodes_and_slots_are_added():
     cluster = Cluster(node(f"n{number}").slot(f"slot-{number}", number).node for number in range(200))
     assert len(cluster) == len(cluster.rows) == 200
     for number in range(200):
@@ -57,7 +57,7 @@ def test_columns_grow_with_nodes_and_slots_and_keep_what_they_hold():
         assert free.sum() == number
 
 
-def test_a_row_is_reused_and_remembers_nothing():
+def test_a_reused_row_keeps_nothing_of_its_former_node():
     cluster = Cluster([node("a").cpu(8).slot("gpu", 1).used(cpu=8).tasks(3, at_most=3).load(90, 90).node])
     row = row_of(cluster, "a")
     cluster.remove(id_of("a"))
@@ -70,7 +70,7 @@ def test_a_row_is_reused_and_remembers_nothing():
     assert cluster.tasks[row] == cluster.cpu_load[row] == 0
 
 
-def test_removing_an_unknown_node_or_telling_its_load_is_no_error():
+def test_an_unknown_node_is_ignored_when_removed_or_measured():
     cluster = Cluster()
     cluster.remove(id_of("gone"))
     cluster.set_load(id_of("gone"), 1, 1)
@@ -82,7 +82,7 @@ def test_a_row_without_a_node_has_none():
         Cluster().node(0)
 
 
-def test_upsert_overwrites_what_was_assumed():
+def test_upsert_overwrites_assumptions():
     cluster = Cluster([node("a").cpu(8).node])
     demand = cluster.demand((("cpu", 3000),))
     cluster.assume(cluster.rows, demand)
@@ -92,7 +92,7 @@ def test_upsert_overwrites_what_was_assumed():
     assert cluster.tasks[cluster.rows].tolist() == [1]
 
 
-def test_more_requests_than_are_kept_in_mind():
+def test_more_requests_than_the_cache_of_demands_holds():
     cluster = Cluster([node("a").cpu(2500).node])
     demands = [cluster.demand((("cpu", amount),)) for amount in range(5000)]
     assert all(cluster.demand((("cpu", amount),)).amounts == demands[amount].amounts for amount in (0, 1, 4999))
@@ -108,7 +108,7 @@ def test_precedence_follows_names_not_rows():
     assert cluster.node(int(np.argmax(cluster.precedence))).name == "a"
 
 
-def test_the_journal_tells_which_rows_changed():
+def test_the_journal_lists_the_rows_that_changed():
     cluster = Cluster([node("a").cpu(8).node, node("b").cpu(8).node])
     revision, static = cluster.changes.revision, cluster.static_changes.revision
 
@@ -125,7 +125,7 @@ def test_the_journal_tells_which_rows_changed():
     assert cluster.static_changes.revision == static + 1
 
 
-def test_a_reader_that_is_too_far_behind_is_told_so():
+def test_a_reader_too_far_behind_gets_no_list_of_rows():
     journal = Journal()
     journal.note(range(100_000))
     assert journal.since(0) is None
@@ -135,7 +135,7 @@ def test_a_reader_that_is_too_far_behind_is_told_so():
     assert latest.tolist() == [99_999]
 
 
-def test_a_reverted_trial_leaves_no_trace():
+def test_a_reverted_trial_changes_nothing():
     cluster = Cluster(node(name).cpu(8).memory("8Gi").node for name in "abc")
     taken, tasks = cluster.taken.copy(), cluster.tasks.copy()
     trial = Trial(cluster)

@@ -12,18 +12,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.devices import WHOLE, Device, DeviceDemand, DeviceShare
 from mooring.model.errors import InvalidInput
-from mooring.model.nodes import Node
-from mooring.model.slots import slot_type
-from mooring.model.workloads import Workload, new_tasks
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import (
+    WHOLE,
+    Device,
+    DeviceDemand,
+    DeviceShare,
+)
+from mooring.model.resources.slots import slot_type
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.workload import Workload, new_tasks
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.devices import Sharing, allocate, check_request, fits
-from mooring.scheduling.explanation import forget
-from mooring.scheduling.filters.devices import DevicesFilter
-from mooring.scheduling.trial import Trial
+from mooring.scheduling.cluster.device_sharing import (
+    Sharing,
+    allocate,
+    check_request,
+    fits,
+)
+from mooring.scheduling.cluster.trial import Trial
+from mooring.scheduling.explain.explanation import forget
+from mooring.scheduling.plugins.filters.devices import DevicesFilter
+from tests.selection import examples
 
 HUNDREDTH = 10
 """A hundredth of a device, the quantum of the published cases."""
@@ -57,27 +68,27 @@ HUNDREDTH = 10
         ),
     ],
 )
-def test_a_request_is_shared_out_over_devices(
+def test_a_request_is_divided_over_devices(
     free: list[int], request_: int, options: dict[str, Any], given_: list[tuple[int, int]] | None
 ) -> None:
     assert allocate(free, request_, **{"quantum": HUNDREDTH, **options}) == given_
 
 
-def test_an_amount_that_the_slot_is_not_given_out_in_is_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_amount_that_is_no_multiple_of_the_quantum_is_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     coarse = replace(slot_type("gpu"), quantum=HUNDREDTH)
-    monkeypatch.setattr("mooring.scheduling.device_columns.slot_type", lambda name: coarse)
+    monkeypatch.setattr("mooring.scheduling.cluster.device_columns.slot_type", lambda name: coarse)
     decision = decide([machine("a", 1000)], work(305))
     assert decision.reason is not None
-    assert decision.reason.message == "0 of 1 node: 1 cannot give out 0.305 gpu: amounts are multiples of 0.01"
+    assert decision.reason.message == "0 of 1 node: 1 cannot allocate 0.305 gpu: amounts are multiples of 0.01"
     assert devices(decide([machine("a", 1000)], work(310))) == [[(0, 310)]]
 
 
 @pytest.mark.parametrize("request_", [5, 15, 0, -10])
-def test_what_is_no_multiple_of_the_quantum_is_refused(request_: int) -> None:
+def test_an_amount_that_is_no_multiple_of_the_quantum_is_rejected(request_: int) -> None:
     with pytest.raises(InvalidInput) as error:
         allocate([1000], request_, quantum=HUNDREDTH)
     assert error.value.code == "invalid-device-request"
-    with pytest.raises(InvalidInput, match="5 units of gpu cannot be given out: amounts are multiples of 10"):
+    with pytest.raises(InvalidInput, match="5 units of gpu cannot be allocated: amounts are multiples of 10"):
         check_request(5, HUNDREDTH, what="gpu")
 
 
@@ -152,7 +163,7 @@ def test_shares_fill_devices_in_use_before_free_ones():
     ]
 
 
-def test_a_node_that_names_no_devices_has_whole_ones_and_what_is_taken_is_of_the_first():
+def test_a_node_without_listed_devices_has_whole_ones_of_which_the_first_are_taken():
     node = Node(name="a", allocatable={"cpu": 8000, "gpu": 3500}, used={"gpu": 1200})
     cluster = Cluster([node])
     column = cluster.devices.columns["gpu"]
@@ -167,7 +178,7 @@ def test_devices_are_named_by_their_own_index():
     assert decide([node], work(900)).placements[0].devices == (DeviceShare("gpu", 3, 900),)
 
 
-def test_a_fraction_that_fits_on_no_single_device_is_not_placed_and_says_so():
+def test_a_fraction_that_fits_on_no_single_device_is_rejected_with_a_reason():
     decision = decide([machine("a", 200, 200), machine("b", 200, 200)], work(300))
     assert decision.outcome is Outcome.WAITING
     assert decision.reason is not None
@@ -178,7 +189,7 @@ def test_a_fraction_that_fits_on_no_single_device_is_not_placed_and_says_so():
     assert decision.reason.details["devices"] == {"gpu": {"nodes": 2, "needs": 300, "most_free": 200}}
 
 
-def test_the_nearest_misses_name_devices_too():
+def test_the_nearest_misses_include_devices():
     nodes = [machine("a", 200, 200), Node(name="b", allocatable={"cpu": 8000})]
     misses = Scheduler(nodes).explain(work(300)).nearest_misses
     assert [(miss.node, [rejection.words for rejection in miss.rejections]) for miss in misses] == [
@@ -193,7 +204,7 @@ def test_whole_devices_must_be_wholly_free():
     assert decision.reason.message == "0 of 1 node: 1 has fewer than 2 devices with 1 gpu free each (best has 1)"
 
 
-def test_what_even_free_devices_could_not_take_needs_other_nodes():
+def test_a_request_too_large_for_empty_devices_waits_for_other_nodes():
     node = Node(name="a", allocatable={"cpu": 8000, "gpu": 1000}, devices={"gpu": (Device(0, 500), Device(1, 500))})
     decision = decide([node], work(600))
     assert devices(decision) == [[(0, 300), (1, 300)]], "as few as can hold it, of the node's own size"
@@ -202,7 +213,7 @@ def test_what_even_free_devices_could_not_take_needs_other_nodes():
     assert decision.reason.cure == "change"
 
 
-def test_a_pool_may_allow_to_split_what_fits_on_no_device():
+def test_a_pool_may_allow_requests_to_be_split_over_more_devices():
     nodes = [machine("a", 600, 600, 600)]
     assert devices(decide(nodes, work(1000))) == []
     assert devices(decide(nodes, work(1000), pool_may_split=True)) == [[(0, 500), (1, 500)]]
@@ -215,7 +226,7 @@ def test_a_pool_may_allow_to_split_what_fits_on_no_device():
     assert scheduler.decide(work(1000)).outcome is Outcome.WAITING
 
 
-def test_only_devices_of_the_models_named_are_given():
+def test_only_devices_of_the_requested_models_are_allocated():
     old, new = machine("a", 1000, 1000, model="old"), machine("b", 1000, model="new")
     mixed = replace(machine("c", 1000, 1000), devices={"gpu": (Device(0, model="old"), Device(1, model="new"))})
     wants_new = DeviceDemand("gpu", frozenset({"new", "newer"}))
@@ -228,7 +239,7 @@ def test_only_devices_of_the_models_named_are_given():
     assert decision.reason.cure == "change"
 
 
-def test_a_share_must_bring_along_the_device_memory_that_is_asked_for():
+def test_a_share_must_include_the_requested_device_memory():
     small, large = machine("a", 1000, 1000, memory=16 << 30), machine("b", 1000, memory=80 << 30)
     unknown = machine("c", 1000)
     wants = DeviceDemand("gpu", memory=20 << 30)
@@ -239,7 +250,7 @@ def test_a_share_must_bring_along_the_device_memory_that_is_asked_for():
     assert decision.reason.message == "0 of 1 node: 1 lacks gpu devices with 20Gi of memory for the task"
 
 
-def test_things_with_several_units_are_shared_evenly():
+def test_devices_of_several_units_are_divided_evenly():
     node = Node(name="a", allocatable={"lanes": 8}, devices={"lanes": (Device(0, 4), Device(1, 4))})
     plain = Node(name="b", allocatable={"lanes": 2})
     five = Workload(name="five", request={"lanes": 5})
@@ -248,7 +259,7 @@ def test_things_with_several_units_are_shared_evenly():
     assert two.placements[0].devices == (), "a node that names no devices of such a slot has none to tell apart"
 
 
-def test_a_gang_that_does_not_fit_on_devices_leaves_no_trace():
+def test_a_gang_that_does_not_fit_on_devices_changes_nothing():
     for compiled in (False, True):
         scheduler = Scheduler([machine("a", 1000, 700)], compiled=compiled)
         assert scheduler.decide(work(600, 3, gang=True)).outcome is Outcome.WAITING
@@ -256,12 +267,12 @@ def test_a_gang_that_does_not_fit_on_devices_leaves_no_trace():
         assert scheduler.decide(work(700, name="last")).placements[0].devices == (DeviceShare("gpu", 1, 700),)
 
 
-def test_room_for_all_tasks_is_counted_per_device():
+def test_capacity_for_all_tasks_is_counted_per_device():
     """Three tasks of 0.6 fit on three devices, however empty; 1.8 would fit on two by the sum."""
     decision = decide([machine("a", 1000, 1000)], work(600, 3, gang=True))
     assert decision.reason is not None
     assert decision.reason.message == (
-        "room for 2 of 3 tasks, which start together; for the next, "
+        "capacity for 2 of 3 tasks, which start together; for the next, "
         "0 of 1 node: 1 has no single device with 0.6 gpu free (best has 0.4)"
     )
     assert decision.reason.cure == "change"
@@ -273,7 +284,7 @@ def test_one_task_per_node_gets_devices_too():
     assert sorted(devices(decide(nodes, work(300, 2, max_per_node=1)))) == [[(0, 300)], [(1, 300)]]
 
 
-def test_a_trial_that_is_reverted_and_an_explanation_give_devices_back():
+def test_a_reverted_trial_and_an_explanation_return_devices():
     cluster = Cluster([machine("a", 1000, 600)])
     column = cluster.devices.columns["gpu"]
     before = column.free.copy()
@@ -288,7 +299,7 @@ def test_a_trial_that_is_reverted_and_an_explanation_give_devices_back():
     assert np.array_equal(column.free, before)
 
 
-def test_how_a_placed_workload_compares_is_said_as_if_its_devices_were_free():
+def test_a_placed_workload_is_explained_as_if_its_devices_were_free():
     cluster = Cluster([machine("a", 1000), machine("b", 1000)])
     scheduler = Scheduler(cluster=cluster)
     placed = scheduler.decide(work(1000)).placements[0]
@@ -300,7 +311,7 @@ def test_how_a_placed_workload_compares_is_said_as_if_its_devices_were_free():
     assert np.array_equal(cluster.devices.columns["gpu"].free, before)
 
 
-def test_a_node_that_is_told_anew_overwrites_what_a_pass_assumed():
+def test_upserting_a_node_overwrites_assumed_devices():
     scheduler = Scheduler([machine("a", 1000)], compiled=True)
     assert scheduler.decide(work(700)).placements
     assert not scheduler.decide(work(700, name="second")).placements
@@ -313,14 +324,14 @@ def test_a_node_that_is_told_anew_overwrites_what_a_pass_assumed():
     assert scheduler.decide(work(100, name="fourth")).placements[0].devices == (DeviceShare("gpu", 0, 100),)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([100, 300, 500, 700, 1000, 1500, 2000]), st.integers(1, 4), st.booleans())),
     st.randoms(use_true_random=False),
     st.sampled_from(["locality", "gpu"]),
     st.booleans(),
 )
-def test_no_device_is_given_out_twice_however_work_comes_and_goes(steps, random, profile, compiled):
+def test_no_device_is_allocated_twice_in_any_sequence_of_starts_and_ends(steps, random, profile, compiled):
     cluster = Cluster([machine("a", *[1000] * 4), machine("b", 1000, 1000)])
     scheduler = Scheduler(cluster=cluster, profile=Registry().profile(profile), compiled=compiled)
     column = cluster.devices.columns["gpu"]
@@ -341,13 +352,13 @@ def test_no_device_is_given_out_twice_however_work_comes_and_goes(steps, random,
                 assert 0 <= column.free[row, position] == WHOLE - taken
 
 
-def test_a_profile_without_the_filter_gives_no_devices_out():
+def test_a_profile_without_the_devices_filter_allocates_no_devices():
     filters = tuple(each for each in Registry().profile().filters if not isinstance(each, DevicesFilter))
     for compiled in (False, True):
         decision = Scheduler([machine("a", 500, 500)], filters=filters, compiled=compiled).decide(work(1000))
         assert decision.placements[0].devices == ()
 
 
-def test_an_absurd_amount_does_not_stop_the_rest():
+def test_an_absurd_amount_does_not_affect_other_nodes():
     absurd = Node(name="a", allocatable={"cpu": 8000, "gpu": (1 << 63) - 1}, used={"gpu": (1 << 63) - 1})
     assert decide([absurd, machine("b", 1000)], work(1000)).placements[0].node_name == "b"

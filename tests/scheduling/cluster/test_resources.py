@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.model.containers import Container, TaskTemplate
 from mooring.model.errors import InvalidInput
-from mooring.model.resources import Quality, check_resources, quality_of, requests_of, utilisation
+from mooring.model.resources.task_resources import (
+    Quality,
+    check_resources,
+    quality_of,
+    requests_of,
+    utilisation,
+)
+from mooring.model.workloads.containers import Container, TaskTemplate
 
 
 def of(**container: dict[str, int]) -> TaskTemplate:
@@ -27,7 +33,7 @@ def test_requests_must_be_within_limits(template, code):
     assert refused.value.code == code
 
 
-def test_what_a_template_asks_for_is_the_larger_of_start_and_run():
+def test_a_template_requests_the_larger_of_start_and_run():
     template = TaskTemplate(
         (Container(slots={"cpu": 100}), Container(slots={"cpu": 200})),
         init_containers=(Container(slots={"cpu": 50}, sidecar=True), Container(slots={"cpu": 400})),
@@ -39,7 +45,7 @@ def test_what_a_template_asks_for_is_the_larger_of_start_and_run():
     assert quality_of(template) is Quality.BURSTABLE
 
 
-def test_utilisation_is_the_share_that_is_taken():
+def test_utilisation_is_the_fraction_that_is_taken():
     assert utilisation({"cpu": 8, "gpu": 0, "memory": 4}, {"cpu": 2, "gpu": 1}) == {
         "cpu": 0.25,
         "gpu": 1.0,

@@ -1,4 +1,4 @@
-"""The compiled engine decides as the NumPy face does, in every way that it may come to a decision."""
+"""The compiled engine decides as the NumPy path does, in every mode of picking a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.model.constraints import (
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import Device, DeviceDemand
+from mooring.model.workloads.constraints import (
     Constraints,
     Effect,
     HostPort,
@@ -23,20 +27,23 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
-from mooring.model.decisions import Decision, Outcome
-from mooring.model.devices import Device, DeviceDemand
-from mooring.model.labels import Operator, Requirement, Selector, equal_to
-from mooring.model.nodes import Node
-from mooring.model.workloads import OnInsufficient, Workload, new_tasks
-from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, engine, kernels
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.engine import Engine
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.workload import OnInsufficient, Workload, new_tasks
+from mooring.scheduling import (
+    Cluster,
+    Profile,
+    Registry,
+    Scheduler,
+)
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.compiled import compilation, engine, layout, placement_kernels, scorer_kernel
+from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.plugins.protocols import DependsOn
 from tests.scheduling.builders import NOW
+from tests.selection import examples
 
 HOST, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
-MODES = (kernels.AUTOMATIC, kernels.ALWAYS_REFRESH, kernels.ALWAYS_REBUILD, kernels.ALWAYS_SCAN)
+MODES = (layout.AUTOMATIC, layout.ALWAYS_REFRESH, layout.ALWAYS_REBUILD, layout.ALWAYS_SCAN)
 PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes", "gpu", "gpu")
 
 
@@ -132,7 +139,7 @@ class Story:
     passes: list[list[Workload]]
     events: list[list[tuple[str, Node]]]
     running: list[tuple[Constraints, int]]
-    """Tasks on nodes that are told anew."""
+    """Tasks on nodes that are set again."""
 
 
 @st.composite
@@ -190,11 +197,11 @@ def workloads(draw: st.DrawFn, name: str, shapes: Sequence[tuple[Constraints, di
 
 
 def pair(story: Story, mode: int) -> tuple[Scheduler, Scheduler]:
-    """The NumPy face, and the engine bound to one way of picking."""
+    """The NumPy path, and the engine in one mode of picking."""
     profile = Registry().profile(story.profile)
     plain = Scheduler(story.nodes, profile=profile, compiled=False)
     quick = Scheduler(story.nodes, profile=profile, compiled=True)
-    quick._engine = Engine(quick.cluster, quick.profile, mode=mode)
+    quick._placer._engine = Engine(quick.cluster, quick.profile, mode=mode)
     return plain, quick
 
 
@@ -208,7 +215,7 @@ def happen(
             cluster.set_load(node.id, 90.0, 10.0)
         else:
             cluster.upsert(node)
-            cluster.tell_tasks(node.id, running, leaving=running[:1])
+            cluster.set_tasks(node.id, running, leaving=running[:1])
 
 
 def answers(decisions: Sequence[Decision]) -> list[tuple[object, ...]]:
@@ -224,9 +231,9 @@ def answers(decisions: Sequence[Decision]) -> list[tuple[object, ...]]:
     ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories(), st.sampled_from(MODES))
-def test_the_engine_decides_as_the_numpy_face(story: Story, mode: int) -> None:
+def test_the_engine_decides_as_the_numpy_path(story: Story, mode: int) -> None:
     plain, quick = pair(story, mode)
     for scheduler in (plain, quick):
         happen(scheduler.cluster, [("tell", node) for node in story.nodes[:2]], story.running)
@@ -251,15 +258,15 @@ def work(name: str, tasks: int = 1, cpu: int = 100, **fields: Any) -> Workload:
     return Workload(name=name, request={"cpu": cpu}, tasks=new_tasks(name, tasks), **fields)
 
 
-def both(nodes: Sequence[Node], *waiting: Workload, mode: int = kernels.AUTOMATIC) -> tuple[Decision, ...]:
-    """What the engine decides, compared with the NumPy face."""
+def both(nodes: Sequence[Node], *waiting: Workload, mode: int = layout.AUTOMATIC) -> tuple[Decision, ...]:
+    """Return the engine's decisions after comparing them with those of the NumPy path."""
     plain, quick = pair(Story(list(nodes), "locality", [], [], []), mode)
     decisions = quick.run(waiting, NOW).decisions
     assert answers(decisions) == answers(plain.run(waiting, NOW).decisions)
     return decisions
 
 
-def test_a_gang_that_does_not_fit_leaves_no_trace() -> None:
+def test_a_gang_that_does_not_fit_changes_nothing() -> None:
     nodes = machines(4, allocatable={"cpu": 1000})
     gang, after = work("a-gang", 9, cpu=500, gang=True), work("b-after", 8, cpu=500, gang=True)
     decisions = {decision.workload.name: decision for decision in both(nodes, gang, after)}
@@ -267,7 +274,7 @@ def test_a_gang_that_does_not_fit_leaves_no_trace() -> None:
     assert decisions["b-after"].outcome is Outcome.PLACED
 
 
-def test_what_failed_is_tried_again_once_room_came_back() -> None:
+def test_a_failed_shape_is_tried_again_once_capacity_is_released() -> None:
     full = machines(3, allocatable={"cpu": 1000}, used={"cpu": 900})
     scheduler = Scheduler(full, compiled=True)
     shapes = [work(f"work-{number}", cpu=200 + number) for number in range(40)]
@@ -276,29 +283,29 @@ def test_what_failed_is_tried_again_once_room_came_back() -> None:
     assert scheduler.run(shapes[:3], NOW).placements == 3
 
 
-def test_a_spread_over_hosts_holds_beyond_the_counts_that_are_told_apart() -> None:
+def test_a_spread_over_hosts_holds_above_the_counts_in_the_histogram() -> None:
     apart = Constraints(labels=(("app", "a"),), spread=(Spread(HOST, 1, equal_to({"app": "a"})),))
     decisions = both(machines(2, allocatable={"cpu": 10**9}), work("many", 2300, cpu=1, constraints=apart))
     assert len(decisions[0].placements) == 2300
 
 
-def test_more_slots_than_the_columns_had_place_for() -> None:
+def test_more_slots_than_the_columns_had() -> None:
     slots = {f"slot-{number}": 10 for number in range(9)}
     waiting = [Workload(name=f"work-{slot}", request={"cpu": 1, slot: 1}) for slot in (*slots, "slot-99")]
     decisions = both(machines(3, allocatable={"cpu": 1000, **slots}), *waiting)
     assert sum(decision.outcome is Outcome.PLACED for decision in decisions) == 9
 
 
-def test_more_shapes_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_SHAPES", 3)
-    plain, quick = pair(Story(machines(5, allocatable={"cpu": 4000}), "locality", [], [], []), kernels.AUTOMATIC)
+def test_more_shapes_than_the_engine_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_MAX_SHAPES", 3)
+    plain, quick = pair(Story(machines(5, allocatable={"cpu": 4000}), "locality", [], [], []), layout.AUTOMATIC)
     for number in range(6):
         waiting = [work(f"work-{number}-{index}", cpu=10 + number + index) for index in range(4)]
         assert answers(quick.run(waiting, NOW).decisions) == answers(plain.run(waiting, NOW).decisions)
 
 
-def test_rows_that_grow_and_are_used_again() -> None:
-    plain, quick = pair(Story(machines(60, allocatable={"cpu": 4000}), "locality", [], [], []), kernels.AUTOMATIC)
+def test_rows_are_added_and_reused() -> None:
+    plain, quick = pair(Story(machines(60, allocatable={"cpu": 4000}), "locality", [], [], []), layout.AUTOMATIC)
     for number in range(4):
         waiting = [work(f"work-{number}-{index}", 3, cpu=100) for index in range(20)]
         assert answers(quick.run(waiting, NOW).decisions) == answers(plain.run(waiting, NOW).decisions)
@@ -309,7 +316,7 @@ def test_rows_that_grow_and_are_used_again() -> None:
                 scheduler.cluster.upsert(Node(name=f"new-{number}-{index}", allocatable={"cpu": 4000}))
 
 
-def test_tasks_that_back_off_wait_while_others_of_the_batch_are_placed() -> None:
+def test_tasks_in_backoff_wait_while_others_of_the_batch_are_placed() -> None:
     late = replace(
         work("b-late", 2),
         tasks=tuple(replace(task, not_before=NOW.replace(year=2030)) for task in new_tasks("b-late", 2)),
@@ -329,7 +336,7 @@ class _Evens:
         return scores
 
 
-def test_a_profile_with_a_plugin_that_has_no_kernel_is_left_to_the_numpy_face() -> None:
+def test_a_profile_with_a_plugin_without_a_kernel_is_left_to_the_numpy_path() -> None:
     given = Registry().profile()
     profile = Profile("mine", given.filters, (*given.scorers, (_Evens(), 50)))
     nodes = machines(6, allocatable={"cpu": 4000})
@@ -340,12 +347,12 @@ def test_a_profile_with_a_plugin_that_has_no_kernel_is_left_to_the_numpy_face() 
     )
 
 
-class _MoreRoom:
-    """Prefers rows with room for tasks: the same formula for arrays and for the kernels."""
+class _MoreCapacity:
+    """Prefers rows with free capacity for tasks: the same formula for arrays and for the kernels."""
 
     name = "more_room"
     depends_on: DependsOn = "row"
-    kernel = kernels.row_score(lambda free, inverse, request, row: min(free[row, 0] - request[0], 9) * 1000)
+    kernel = scorer_kernel.row_score(lambda free, inverse, request, row: min(free[row, 0] - request[0], 9) * 1000)
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         left = cluster.allocatable[0, rows] - cluster.taken[0, rows] - dict(shape.request).get("cpu", 0)
@@ -356,14 +363,14 @@ class _MoreRoom:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_plugin_with_a_kernel_of_its_own_is_placed_by_the_kernels(mode: int) -> None:
     given = Registry().profile()
-    profile = Profile("mine", given.filters, (*given.scorers, (_MoreRoom(), 500)))
+    profile = Profile("mine", given.filters, (*given.scorers, (_MoreCapacity(), 500)))
     nodes = [Node(name=f"node-{number}", allocatable={"cpu": 5 + number % 7}) for number in range(20)]
     waiting = [work(f"work-{number}", 3, cpu=1 + number % 2) for number in range(14)]
     plain = Scheduler(nodes, profile=profile, compiled=False).run(waiting, NOW)
     quick = Scheduler(nodes, profile=profile, compiled=True)
-    quick._engine = Engine(quick.cluster, quick.profile, mode=mode)
+    quick._placer._engine = Engine(quick.cluster, quick.profile, mode=mode)
     assert answers(quick.run(waiting, NOW).decisions) == answers(plain.decisions)
-    assert sum(quick._engine.statistics) > 0
+    assert sum(quick._placer._engine.statistics) > 0
 
 
 class _PerApplication:
@@ -377,12 +384,12 @@ class _PerApplication:
         return np.array([1000 * cluster.node(row).name.endswith(favourite) for row in rows], dtype=np.int64)
 
 
-def test_a_static_plugin_may_look_at_everything_in_a_shape() -> None:
+def test_a_static_plugin_may_read_everything_in_a_shape() -> None:
     profile = Profile("mine", Registry().profile().filters, ((_PerApplication(), 1),))
     waiting = [work(f"work-{app}", constraints=Constraints(labels=(("app", app),))) for app in "210"]
     quick = Scheduler(machines(3, allocatable={"cpu": 4000}), profile=profile, compiled=True)
     placed = {decision.workload.name: decision.placements[0] for decision in quick.run(waiting, NOW).decisions}
-    assert quick._engine is not None
+    assert quick._placer._engine is not None
     assert {name: placement.node_name[-1] for name, placement in placed.items()} == {
         "work-0": "0",
         "work-1": "1",
@@ -390,13 +397,13 @@ def test_a_static_plugin_may_look_at_everything_in_a_shape() -> None:
     }
 
 
-def test_until_the_kernels_are_ready_the_numpy_face_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numpy_path_decides_until_the_kernels_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "ready", lambda: False)
     scheduler = Scheduler(machines(2, allocatable={"cpu": 1000}))
     assert scheduler.decide(work("now"), NOW).outcome is Outcome.PLACED
-    assert scheduler._engine is None
+    assert scheduler._placer._engine is None
 
 
 def test_no_pass_compiles() -> None:
     both(machines(3, allocatable={"cpu": 1000}), work("some", 2, spread=True), work("gang", 2, gang=True))
-    assert len(kernels.place.signatures) == 1  # type: ignore[attr-defined]
+    assert len(placement_kernels.place.signatures) == 1  # type: ignore[attr-defined]

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mooring.model.constraints import NODE_NAME_FIELD, Constraints, TaskTerm
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.labels import equal_to
+from mooring.model.lifecycle import NodeStatus
 from mooring.model.reasons import Reason
+from mooring.model.workloads.constraints import NODE_NAME_FIELD, Constraints, TaskTerm
 from mooring.scheduling import Cluster, Scheduler
-from mooring.scheduling.selectors.round_robin import RoundRobin
+from mooring.scheduling.plugins.selectors.round_robin import RoundRobin
 from tests.scheduling.builders import NOW, chosen, decide, id_of, node, run, scheduler, workload
-from tests.scheduling.test_plugins import Gives, with_filter
+from tests.scheduling.plugins.test_plugins import Gives, with_filter
 
 
 def reason_of(decision: Decision) -> Reason:
@@ -87,11 +88,11 @@ def test_too_few_free_nodes_are_cured_by_release_if_enough_would_do_when_empty()
     assert reason_of(decide(nodes, two.occupying(a=1))).cure == "change"
 
 
-def test_a_gang_that_finds_room_for_a_part_says_how_much():
+def test_a_gang_that_fits_in_part_says_how_many_tasks_fit():
     nodes = [node("a").cpu(4), node("b").cpu(4)]
     reason = reason_of(decide(nodes, workload("w").cpu(3).replicas(3).gang()))
     assert reason.message == (
-        "room for 2 of 3 tasks, which start together; for the next, 0 of 2 nodes: 2 lack 3 cpu (best has 1)"
+        "capacity for 2 of 3 tasks, which start together; for the next, 0 of 2 nodes: 2 lack 3 cpu (best has 1)"
     )
     # Empty, each of both takes one task of three cores: two of three.
     assert reason.cure == "change"
@@ -129,8 +130,8 @@ def test_every_built_in_filter_says_why():
     ]
     reason = reason_of(decide(nodes, workload("w").architecture("x86_64")))
     assert reason.message == (
-        "0 of 5 nodes: 2 belong to another user, 1 without the process runtime, "
-        "1 of another architecture (needs x86_64), 1 has as many tasks as it may (at most 2)"
+        "0 of 5 nodes: 1 has reached its task limit (at most 2), 2 belong to another user, "
+        "1 without the process runtime, 1 of another architecture (needs x86_64)"
     )
     assert reason.details["rejected"] == {"owner": 2, "runtime": 1, "architecture": 1, "tasks_per_node": 1}
     assert reason.cure == "release"
@@ -142,14 +143,14 @@ def test_numbers_of_nodes_are_readable():
     assert reason.message == "0 of 1,200 nodes: 1,200 lack 2 gpu (best has 1)"
 
 
-def test_a_workload_that_others_of_the_pass_made_room_for_says_so():
+def test_the_reason_says_if_others_of_the_pass_freed_capacity():
     near_web = Constraints(affinity=(TaskTerm(NODE_NAME_FIELD, equal_to({"app": "web"})),))
     follower = replace(workload("follower").cpu(1).priority(90).workload, constraints=near_web)
     web = replace(workload("web").cpu(1).priority(10).workload, constraints=Constraints(labels=(("app", "web"),)))
     first, second = Scheduler([node("a").cpu(4).node]).run([follower, web], NOW).decisions
     assert (first.outcome, second.outcome) == (Outcome.WAITING, Outcome.PLACED)
     assert reason_of(first).code == "room-since"
-    assert reason_of(first).message == "1 of 1 node; there is room since others of the same pass were placed"
+    assert reason_of(first).message == "1 of 1 node; there is capacity since others of the same pass were placed"
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -217,7 +218,7 @@ def test_an_explanation_shows_the_candidates_what_was_removed_the_winner_and_the
     assert [rejection.by for rejection in found.nearest_misses[2].rejections] == ["ready", "resources"]
 
 
-def test_an_explanation_places_nothing_and_moves_no_selector():
+def test_an_explanation_places_nothing_and_advances_no_selector():
     lab = Scheduler([node(name).cpu(4).node for name in "abc"], selector=RoundRobin(), compiled=False)
     ported = replace(workload("w").cpu(1).replicas(2).workload, constraints=Constraints(ports_wanted=2))
     before = lab.cluster.taken.copy()
@@ -228,7 +229,7 @@ def test_an_explanation_places_nothing_and_moves_no_selector():
         assert (found.winner and found.winner.node, found.runner_up and found.runner_up.node) == ("a", "b")
     assert np.array_equal(lab.cluster.taken, before)
     assert lab.cluster.tasks.sum() == 0
-    assert not lab.cluster.placed.ports(0)
+    assert not lab.cluster.placed_tasks.ports(0)
     assert chosen(lab.decide(ported, NOW)) == ["a", "b"]
 
 
@@ -238,7 +239,7 @@ def test_an_explanation_of_what_waits_has_the_reason_of_the_pass():
     found = lab.explain(gang.workload, NOW)
     assert found.outcome is Outcome.WAITING
     assert found.reason == run(lab, gang).decisions[0].reason
-    # What is counted is the first task; the reason is about the one that finds no room.
+    # What is counted is the first task; the reason is about the one that fits nowhere.
     assert (found.candidates, found.placements) == (2, ())
     shown = found.as_dict()
     assert shown["reason"]["code"] == "insufficient-resources"
@@ -256,7 +257,7 @@ def test_an_explanation_names_the_plugin_that_fails():
 def test_the_nodes_of_a_placed_workload_are_compared_as_if_it_were_not_there():
     alone = Constraints(labels=(("app", "web"),), anti_affinity=(TaskTerm(NODE_NAME_FIELD, equal_to({"app": "web"})),))
     cluster = Cluster([node("own").cpu(4).used(cpu=4).tasks(1).node, node("other").cpu(8).node])
-    cluster.tell_tasks(id_of("own"), [(alone, 1)])
+    cluster.set_tasks(id_of("own"), [(alone, 1)])
     lab = Scheduler(cluster=cluster)
     work = replace(workload("w").cpu(4).workload, occupied={id_of("own"): 1}, constraints=alone)
     taken = cluster.taken.copy()
@@ -269,3 +270,18 @@ def test_the_nodes_of_a_placed_workload_are_compared_as_if_it_were_not_there():
     assert np.array_equal(cluster.taken, taken)
     # It is there again: nobody else of its kind may come.
     assert chosen(lab.decide(replace(work, name="second", id=id_of("second"), occupied={}), NOW)) == ["other"]
+
+
+def test_a_full_node_leads_the_reason_before_more_nodes_that_are_not_ready():
+    nodes = [
+        node("full").cpu(8).used(cpu=8),
+        *(node(f"closed-{number}").cpu(8).unschedulable() for number in range(3)),
+    ]
+    reason = reason_of(decide(nodes, workload("w").cpu(4)))
+    assert (reason.code, reason.cure) == ("insufficient-resources", "release")
+    assert reason.message == "0 of 4 nodes: 1 lacks 4 cpu (best has 0), 3 not ready"
+
+
+def test_a_drained_node_reads_drained():
+    reason = reason_of(decide([node("a").cpu(8).status(NodeStatus.DRAINING)], workload("w").cpu(4)))
+    assert (reason.code, reason.message) == ("node-not-ready", "0 of 1 node: 1 drained")

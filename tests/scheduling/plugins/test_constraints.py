@@ -1,4 +1,4 @@
-"""What a task may demand of its place, the reason that is given, and what would cure it."""
+"""Constraints of tasks on nodes: the reason of a rejection, and its cure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from fractions import Fraction
 
 import pytest
 
-from mooring.model.constraints import (
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.errors import InvalidInput
+from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.lifecycle import NodeStatus
+from mooring.model.nodes.node import Node
+from mooring.model.versions import allows, version_key
+from mooring.model.workloads.constraints import (
     Constraints,
     Effect,
     HostPort,
@@ -21,15 +27,9 @@ from mooring.model.constraints import (
     Toleration,
     check_constraints,
 )
-from mooring.model.decisions import Decision, Outcome
-from mooring.model.errors import InvalidInput
-from mooring.model.labels import Operator, Requirement, Selector, equal_to
-from mooring.model.lifecycle import NodeStatus
-from mooring.model.nodes import Node
-from mooring.model.versions import allows, version_key
-from mooring.model.workloads import Workload, new_tasks
+from mooring.model.workloads.workload import Workload, new_tasks
 from mooring.scheduling import Cluster, Scheduler
-from mooring.scheduling.profiles import PRESETS, Registry
+from mooring.scheduling.plugins.profiles import PRESETS, Registry
 
 ZONE = "zone"
 WEB = Constraints(labels=(("app", "web"),))
@@ -55,7 +55,7 @@ def in_zones(**running: int) -> Cluster:
     nodes = [machine(zone, labels={ZONE: zone}) for zone in running]
     cluster = Cluster(nodes)
     for node in nodes:
-        cluster.tell_tasks(node.id, [(WEB, running[node.name])])
+        cluster.set_tasks(node.id, [(WEB, running[node.name])])
     return cluster
 
 
@@ -110,7 +110,7 @@ def in_zones(**running: int) -> Cluster:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_a_filter_gives_its_reason(node, constraints, code, cure):
+def test_a_filter_explains_its_rejection(node, constraints, code, cure):
     decision = decide(Cluster([node]), constraints)
     assert decision.outcome is Outcome.WAITING
     assert decision.reason is not None
@@ -126,29 +126,29 @@ def test_a_filter_gives_its_reason(node, constraints, code, cure):
         (Constraints(licence="personal"), "licence-sessions-used"),
     ],
 )
-def test_what_runs_beside_can_leave(constraints, code):
+def test_rejections_by_other_tasks_are_cured_by_release(constraints, code):
     cluster = Cluster([machine("a", licence="personal")])
     running = replace(WEB, host_ports=(HostPort(80),), licence="personal")
-    cluster.tell_tasks(cluster.node(0).id, [(running, 1)])
+    cluster.set_tasks(cluster.node(0).id, [(running, 1)])
     reason = decide(cluster, constraints).reason
     assert reason is not None
     assert (reason.code, reason.cure) == (code, "release")
 
 
-def test_an_enterprise_licence_covers_personal_and_evaluation_stands_apart():
+def test_an_enterprise_licence_covers_personal_but_not_evaluation():
     nodes = [machine("a", licence="evaluation"), machine("b", licence="enterprise")]
     assert where(decide(Cluster(nodes), Constraints(licence="personal"), tasks=2)) == ["b", "b"]
     assert where(decide(Cluster(nodes), Constraints(licence="evaluation"))) == ["a"]
     assert where(decide(Cluster([machine("p", licence="personal")]), Constraints(licence="personal"), tasks=2)) == ["p"]
 
 
-def test_spread_after_the_placement_must_be_within_the_skew():
+def test_the_spread_after_the_placement_must_be_within_the_skew():
     # zones a 3, b 1, c 1 and max_skew 1: a would be 4 - 1 = 3, b and c 2 - 1 = 1
     spread = Constraints(labels=WEB.labels, spread=(Spread(ZONE, 1, equal_to({"app": "web"})),))
     assert where(decide(in_zones(a=3, b=1, c=1), spread, tasks=3)) == ["b", "c", "b"]
 
 
-def test_only_domains_whose_nodes_the_task_may_use_count_for_the_smallest_number():
+def test_only_domains_with_eligible_nodes_count_for_the_lowest_number():
     # zones a 1 and b 0: with b out of reach by node selector, a is the smallest itself
     cluster = in_zones(a=1, b=0)
     spread = Spread(ZONE, 1, equal_to({"app": "web"}))
@@ -158,27 +158,27 @@ def test_only_domains_whose_nodes_the_task_may_use_count_for_the_smallest_number
     assert where(decide(in_zones(a=1, b=0), every)) == []
 
 
-def test_placements_of_the_same_pass_count_for_those_that_follow():
+def test_placements_count_for_later_ones_of_the_same_pass():
     apart = Constraints(labels=WEB.labels, anti_affinity=(NEAR_WEB,))
     assert where(decide(in_zones(a=0, b=0, c=0), apart, tasks=4)) == ["a", "b", "c"]
 
 
-def test_a_placed_task_keeps_others_away_that_it_must_be_apart_from():
+def test_the_anti_affinity_of_a_placed_task_rejects_matching_tasks():
     cluster = Cluster([machine("a", labels={ZONE: "a"}), machine("b", labels={ZONE: "b"})])
-    cluster.tell_tasks(cluster.node(0).id, [(Constraints(anti_affinity=(NEAR_WEB,)), 1)])
+    cluster.set_tasks(cluster.node(0).id, [(Constraints(anti_affinity=(NEAR_WEB,)), 1)])
     assert where(decide(cluster, WEB)) == ["b"]
 
 
-def test_the_first_of_a_group_that_must_be_together_goes_anywhere_and_the_rest_follows():
+def test_the_first_task_of_an_affinity_group_goes_anywhere_and_the_rest_follow():
     cluster = in_zones(a=0, b=0)
     assert set(where(decide(cluster, replace(WEB, affinity=(NEAR_WEB,)), tasks=4))) == {"a"}
     assert where(decide(in_zones(a=0, b=0), Constraints(affinity=(NEAR_WEB,)))) == []
 
 
-def test_a_project_selector_means_the_projects_with_these_labels():
+def test_a_project_selector_selects_projects_by_their_labels():
     cluster = in_zones(a=0, b=0)
     other = replace(WEB, project="theirs")
-    cluster.tell_tasks(cluster.node(1).id, [(other, 1)])
+    cluster.set_tasks(cluster.node(1).id, [(other, 1)])
     near = replace(NEAR_WEB, project_selector=equal_to({"team": "one"}))
     wants = Constraints(project="ours", affinity=(near,))
     assert where(decide(cluster, wants)) == []
@@ -186,9 +186,9 @@ def test_a_project_selector_means_the_projects_with_these_labels():
     assert where(decide(cluster, wants)) == ["b"]
 
 
-def test_the_lowest_free_ports_are_given_and_numbers_repeat_on_other_nodes():
+def test_the_lowest_free_ports_of_each_node_are_allocated():
     cluster = Cluster([machine("a", port_range=(2000, 2003)), machine("b", port_range=(2000, 2003))])
-    cluster.tell_tasks(cluster.node(0).id, [(Constraints(host_ports=(HostPort(2001),)), 1)])
+    cluster.set_tasks(cluster.node(0).id, [(Constraints(host_ports=(HostPort(2001),)), 1)])
     placements = decide(cluster, Constraints(ports_wanted=2), tasks=4).placements
     assert [(p.node_name, p.ports) for p in placements] == [
         ("a", (2000, 2002)),
@@ -205,7 +205,7 @@ def test_preferred_designated_nodes_come_before_every_score_and_failed_ones_last
     assert where(decide(Cluster(nodes), both)) == ["busy"]
 
 
-def test_wishes_move_the_choice_and_forbid_nothing():
+def test_preferences_change_the_choice_and_reject_nothing():
     nodes = [machine("a"), machine("b", labels={"disk": "ssd"})]
     wish = PreferredNodes(5, NodeTerm((Requirement("disk", Operator.EXISTS),)))
     assert where(decide(Cluster(nodes), Constraints(preferred_nodes=(wish,)))) == ["b"]
@@ -220,7 +220,7 @@ def test_wishes_move_the_choice_and_forbid_nothing():
 
 
 @pytest.mark.parametrize("profile", PRESETS)
-def test_every_profile_would_rather_not_use_a_node_with_a_soft_taint(profile: str):
+def test_every_profile_avoids_a_node_with_a_soft_taint(profile: str):
     soft = machine("a", taints=(Taint("old", effect=Effect.PREFER_NO_SCHEDULE),))
     work = Workload(name="w", request={"cpu": 500}, tasks=new_tasks("w", 1))
     for others, expected in ((["b", "c"], "b"), ([], "a")):
@@ -229,13 +229,13 @@ def test_every_profile_would_rather_not_use_a_node_with_a_soft_taint(profile: st
         assert where(scheduler.decide(work)) == [expected]
 
 
-def test_a_node_closed_for_new_tasks_takes_those_that_tolerate_it():
+def test_a_cordoned_node_takes_tasks_that_tolerate_it():
     cluster = Cluster([machine("a", schedulable=False)])
     assert where(decide(cluster, Constraints())) == []
     assert where(decide(cluster, Constraints(tolerations=(Toleration("node.kubernetes.io/unschedulable"),)))) == ["a"]
 
 
-def test_only_compressible_slots_are_promised_more_than_once():
+def test_only_compressible_slots_are_overcommitted():
     node = machine("a")
     twice = Cluster([node], overcommit={"default": {"cpu": Fraction(2)}})
     assert len(where(decide(twice, Constraints(), tasks=20))) == 16
@@ -262,7 +262,7 @@ def test_versions_are_compared_as_versions(pattern, version, allowed):
     assert allows(pattern, version) is allowed
 
 
-def test_versions_order_as_people_count():
+def test_versions_are_ordered_numerically():
     versions = ["2.10", "2.9", "2.9.1", "2.9-rc1", "10.0"]
     assert sorted(versions, key=version_key) == ["2.9-rc1", "2.9", "2.9.1", "2.10", "10.0"]
 
@@ -281,7 +281,7 @@ def test_versions_order_as_people_count():
         Constraints(ports_wanted=-1),
     ],
 )
-def test_constraints_that_cannot_be_meant_are_refused(wrong):
+def test_invalid_constraints_are_rejected(wrong):
     with pytest.raises(InvalidInput):
         check_constraints(wrong)
 
@@ -311,13 +311,13 @@ def test_a_message_names_what_each_group_of_nodes_lacks():
     assert reason is not None
     assert reason.message == (
         "0 of 6 nodes: 3 lack 0.5 cpu (best has 0.2), "
-        "2 not tolerated taint gpu=yes:NoSchedule, 1 wrong zone for its volumes (zone z1)"
+        "2 with untolerated taint gpu=yes:NoSchedule, 1 wrong zone for its volumes (zone z1)"
     )
     assert reason.cure == "release"
     assert reason.details["rejected"] == {"resources": 3, "taints": 2, "volume_zone": 1}
 
 
-def test_work_goes_where_its_volume_is_and_waits_there():
+def test_a_task_runs_on_the_node_of_its_volume_and_waits_for_it():
     nodes = [machine("a"), machine("b", used={"cpu": 3800}), machine("c", status=NodeStatus.LOST)]
     data = [MountedVolume("data", node.id, node.name) for node in nodes]
     assert where(decide(Cluster(nodes), Constraints(volumes=(data[0], MountedVolume("new"))))) == ["a"]
@@ -330,7 +330,7 @@ def test_work_goes_where_its_volume_is_and_waits_there():
     assert "2 elsewhere: volume data is on node c, which is lost" in lost.message
 
 
-def test_a_task_that_brings_a_volume_needs_room_for_both():
+def test_a_task_with_a_new_volume_needs_storage_for_both():
     small, large = (replace(machine(name), allocatable={"cpu": 4000, "storage": size}) for name, size in SIZES)
     brings = Constraints(volumes=(MountedVolume("data"),), volume_bytes=80)
     assert where(decide(Cluster([small, large]), brings)) == ["large"]

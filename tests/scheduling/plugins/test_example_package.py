@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mooring-example-plugins"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mooring-example-plugins"
 
 PROGRAM = """
 from mooring import Node, Registry, Scheduler, Workload, amounts, new_tasks
-from mooring.scheduling.engine import Engine
+from mooring.scheduling.compiled.engine import Engine
 
 registry = Registry()
 registry.discover()
@@ -58,7 +58,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_example_plugins_are_found_once_installed_and_decide(installed: Path):
+@pytest.mark.slow
+def test_installed_example_plugins_are_found_and_decide(installed: Path):
     folders = [str(installed), *(folder for folder in sys.path if folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     ended = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
@@ -76,7 +77,7 @@ def test_the_example_plugins_are_found_once_installed_and_decide(installed: Path
     assert answers["same"] == answers["compiled"] == answers["numpy"] == "True"
 
 
-def test_nothing_of_the_example_is_there_before_it_is_installed():
+def test_the_example_plugins_are_absent_before_installation():
     from mooring.scheduling import Registry
 
     registry = Registry()

@@ -23,6 +23,15 @@ ROOMY = node("a").cpu(8).memory("16Gi")
         ("the architecture asked for", ROOMY.architecture("arm64"), workload("w").architecture("arm64"), None),
         ("another architecture", ROOMY.architecture("arm64"), workload("w").architecture("x86_64"), "architecture"),
         ("any architecture will do", ROOMY.architecture("riscv64"), workload("w"), None),
+        ("more isolation than required", ROOMY.isolation("namespaces", required="user"), workload("w"), None),
+        ("exactly the isolation required", ROOMY.isolation("namespaces", required="namespaces"), workload("w"), None),
+        ("less isolation than required", ROOMY.isolation("user", required="namespaces"), workload("w"), "isolation"),
+        (
+            "a container isolates itself",
+            ROOMY.runtimes("container").isolation("none", required="namespaces"),
+            workload("w").runtime("container"),
+            None,
+        ),
         ("one's own node", ROOMY.owner("ann"), workload("w").user("ann"), None),
         ("another user's node", ROOMY.owner("ann"), workload("w").user("ben"), "owner"),
         ("exactly what is left", ROOMY.used(cpu=5).held(cpu="500m"), workload("w").cpu("2500m"), None),
@@ -50,14 +59,14 @@ def test_a_node_is_rejected_by(name, on, asks, rejected_by):
         assert decision.reason.by == rejected_by, name
 
 
-def test_the_limit_of_tasks_counts_those_that_arrive_together():
+def test_the_limit_of_tasks_per_node_counts_all_tasks_of_a_placement():
     decision = decide([ROOMY.tasks(2, at_most=4)], workload("w").replicas(3))
     assert len(decision.placements) == 2
     assert decision.reason is not None
     assert decision.reason.code == "tasks-per-node"
 
 
-def test_a_user_who_gets_a_node_is_told_apart_from_then_on():
+def test_a_user_who_gets_a_node_no_longer_shares_the_shape_of_others():
     """Users without nodes share one shape; that must not outlive the arrival of a node of their own."""
     lab = scheduler([node("bens").cpu(8).owner("ben")])
     before = run(lab, workload("w").user("ann").cpu(1)).decisions[0]

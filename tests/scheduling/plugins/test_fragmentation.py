@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.devices import WHOLE, Device
 from mooring.model.errors import InvalidInput
-from mooring.model.nodes import Node
-from mooring.model.workloads import Workload, new_tasks
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import WHOLE, Device
+from mooring.model.workloads.workload import Workload, new_tasks
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.scorers.fragmentation import FragmentationScorer, fragment
-from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.typical import Typical
+from mooring.scheduling.cluster.shapes import shape_of
+from mooring.scheduling.cluster.typical_requests import TypicalRequest
+from mooring.scheduling.plugins.scorers.fragmentation import FragmentationScorer, fragment
 
-HALF_OR_WHOLE = [Typical({"gpu": 500}, 3), Typical({"gpu": 1000}, 1)]
+HALF_OR_WHOLE = [TypicalRequest({"gpu": 500}, 3), TypicalRequest({"gpu": 1000}, 1)]
 
 
 def machine(name: str, *free: int, cpu: int = 8000, model: str | None = None) -> Node:
@@ -25,9 +25,9 @@ def machine(name: str, *free: int, cpu: int = 8000, model: str | None = None) ->
     return Node(name=name, allocatable={"cpu": cpu, "gpu": WHOLE * len(free)}, devices={"gpu": devices})
 
 
-def cluster_of(nodes: Sequence[Node], typical: Sequence[Typical] = HALF_OR_WHOLE) -> Cluster:
+def cluster_of(nodes: Sequence[Node], typical: Sequence[TypicalRequest] = HALF_OR_WHOLE) -> Cluster:
     cluster = Cluster(nodes)
-    cluster.tell_typical("default", typical)
+    cluster.set_typical_requests("default", typical)
     return cluster
 
 
@@ -43,23 +43,23 @@ def work(tasks: int = 1, name: str = "w", **request: int) -> Workload:
         ((400, 1000), 8000, HALF_OR_WHOLE, 3 * 400 + 400),
         ((600, 600), 8000, HALF_OR_WHOLE, 1200),  # a whole one finds nothing: all is lost, once
         ((300, 300), 8000, HALF_OR_WHOLE, 4 * 600),
-        ((1000, 1000), 8000, [Typical({"gpu": 3000})], 2000),
-        ((1000, 1000), 8000, [Typical({"gpu": 1500})], 0),
-        ((1000, 700), 8000, [Typical({"gpu": 1500})], 1700),
-        ((1000,), 500, [Typical({"gpu": 500, "cpu": 1000}), Typical({"gpu": 500, "cpu": 500}, 0)], 1000),
-        ((1000,), 500, [Typical({"cpu": 100})], 1000),  # what asks for no device uses none of it
-        ((1000,), 500, [Typical({"gpu": 1000}, models=frozenset({"new"}))], 1000),
-        ((1000,), 500, [Typical({"gpu": 1000}, models=frozenset({"new", "old"}))], 0),
+        ((1000, 1000), 8000, [TypicalRequest({"gpu": 3000})], 2000),
+        ((1000, 1000), 8000, [TypicalRequest({"gpu": 1500})], 0),
+        ((1000, 700), 8000, [TypicalRequest({"gpu": 1500})], 1700),
+        ((1000,), 500, [TypicalRequest({"gpu": 500, "cpu": 1000}), TypicalRequest({"gpu": 500, "cpu": 500}, 0)], 1000),
+        ((1000,), 500, [TypicalRequest({"cpu": 100})], 1000),  # what asks for no device uses none of it
+        ((1000,), 500, [TypicalRequest({"gpu": 1000}, models=frozenset({"new"}))], 1000),
+        ((1000,), 500, [TypicalRequest({"gpu": 1000}, models=frozenset({"new", "old"}))], 0),
     ],
 )
-def test_the_fragment_is_what_typical_requests_cannot_use(
-    free: tuple[int, ...], cpu: int, typical: list[Typical], expected: int
+def test_fragmentation_is_the_capacity_that_typical_requests_cannot_use(
+    free: tuple[int, ...], cpu: int, typical: list[TypicalRequest], expected: int
 ) -> None:
     cluster = cluster_of([machine("a", *free, cpu=cpu, model="old")], typical)
     assert fragment(typical, cluster, cluster.rows).tolist() == [expected]
 
 
-def test_the_score_is_half_where_nothing_changes_and_falls_with_what_is_lost():
+def test_the_score_is_half_without_change_and_falls_with_fragmentation():
     nodes = [machine("a", 1000, 1000), machine("b", 1000, 500), Node(name="c", allocatable={"cpu": 8000})]
     cluster = cluster_of(nodes)
     shape = shape_of(work(gpu=500), cluster)
@@ -83,31 +83,35 @@ def test_the_profile_takes_the_device_that_keeps_the_others_useful(compiled: boo
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
-def test_work_without_devices_keeps_off_nodes_whose_devices_would_lose_their_processor(compiled: bool) -> None:
+def test_tasks_without_devices_avoid_nodes_whose_devices_would_lose_their_cpu(compiled: bool) -> None:
     nodes = [machine("a", 1000, cpu=4000), Node(name="b", allocatable={"cpu": 4000})]
-    typical = [Typical({"gpu": 1000, "cpu": 2000})]
+    typical = [TypicalRequest({"gpu": 1000, "cpu": 2000})]
     scheduler = Scheduler(cluster=cluster_of(nodes, typical), profile=Registry().profile("gpu"), compiled=compiled)
     assert [placement.node_name for placement in scheduler.decide(work(3, cpu=1500)).placements] == ["a", "b", "b"]
 
 
-def test_what_is_typical_may_be_told_anew_between_passes():
+def test_typical_requests_may_change_between_passes():
     for compiled in (False, True):
         cluster = Cluster([machine("a", 500, 900), machine("b", 500, 900)])
         scheduler = Scheduler(cluster=cluster, profile=Registry().profile("gpu"), compiled=compiled)
-        cluster.tell_typical("default", [Typical({"gpu": 900})])
+        cluster.set_typical_requests("default", [TypicalRequest({"gpu": 900})])
         assert [share.device for share in scheduler.decide(work(gpu=300)).placements[0].devices] == [0]
-        cluster.tell_typical("default", HALF_OR_WHOLE)
+        cluster.set_typical_requests("default", HALF_OR_WHOLE)
         assert [share.device for share in scheduler.decide(work(gpu=300, name="x")).placements[0].devices] == [1]
 
 
 @pytest.mark.parametrize(
     "typical",
-    [[Typical({"gpu": 500}, -1)], [Typical({"gpu": 500}, 0)], [Typical({"gpu": 500}, 1_000_000), Typical({}, 1)]],
+    [
+        [TypicalRequest({"gpu": 500}, -1)],
+        [TypicalRequest({"gpu": 500}, 0)],
+        [TypicalRequest({"gpu": 500}, 1_000_000), TypicalRequest({}, 1)],
+    ],
 )
-def test_weights_that_cannot_be_meant_are_refused_and_change_nothing(typical: list[Typical]) -> None:
+def test_invalid_weights_are_rejected_and_change_nothing(typical: list[TypicalRequest]) -> None:
     cluster = cluster_of([machine("a", 1000)])
     with pytest.raises(InvalidInput) as error:
-        cluster.tell_typical("default", typical)
+        cluster.set_typical_requests("default", typical)
     assert error.value.code == "invalid-typical"
     assert cluster.devices.typical["default"] == tuple(HALF_OR_WHOLE)
 

@@ -1,4 +1,4 @@
-"""Who is next: bands of priority, the sequencers within them, and what stops those behind."""
+"""The order of workloads: priority bands, the sequencers within them, and blocking."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from hypothesis import strategies as st
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.errors import InvalidInput
-from mooring.model.fair_share import Factors
-from mooring.model.pools import PoolPolicy
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.tenancy.fair_share import Factors, Weights
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Registry, Scheduler
-from mooring.scheduling.ordering import BUILT_IN_SEQUENCERS
-from mooring.scheduling.ordering.bands import ordered
-from mooring.scheduling.ordering.drf import DrfSequencer, dominant_share
-from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
-from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
+from mooring.scheduling.plugins.ordering import BUILT_IN_SEQUENCERS
+from mooring.scheduling.plugins.ordering.bands import ordered
+from mooring.scheduling.plugins.ordering.drf import DrfSequencer, dominant_share
+from mooring.scheduling.plugins.ordering.fair_queue import FairQueueSequencer
+from mooring.scheduling.plugins.ordering.multi_factor import MultiFactorSequencer
+from mooring.scheduling.plugins.protocols import SHARE_ONE, Offer, OrderingContext
 from tests.scheduling.builders import NOW, WorkloadBuilder, id_of, node, workload
+from tests.selection import examples
 
 
 def names(sequencer: str, *waiting: WorkloadBuilder, factors: Factors | None = None, ageing: int = 0) -> list[str]:
-    """Who is next under a sequencer, in a pool of 10 cores."""
+    """Return the order of a sequencer in a pool of 10 cores."""
     chosen = Registry().sequencer(PoolPolicy("locality", sequencer=sequencer))
-    situation = Situation(NOW, capacity=lambda _: {"cpu": 10_000}, factors=factors or Factors())
-    return [each.name for each in ordered(chosen, [builder.workload for builder in waiting], situation, ageing)]
+    context = OrderingContext(NOW, capacity=lambda _: {"cpu": 10_000}, factors=factors or Factors())
+    return [each.name for each in ordered(chosen, [builder.workload for builder in waiting], context, ageing)]
 
 
 @pytest.mark.parametrize("sequencer", sorted(BUILT_IN_SEQUENCERS))
@@ -52,7 +54,7 @@ def test_waiting_raises_the_priority_up_to_the_highest():
     assert names("fifo", ancient, highest) == ["highest", "ancient"]
 
 
-def test_who_used_least_comes_first_by_domain_then_project_then_user_in_that_project():
+def test_the_least_usage_comes_first_by_domain_then_project_then_user():
     def of(name: str, domain: str, project: str, user: str) -> WorkloadBuilder:
         built = workload(name).user(user).workload
         return WorkloadBuilder(replace(built, domain_id=id_of(domain), project_id=id_of(project)))
@@ -73,32 +75,80 @@ def test_who_used_least_comes_first_by_domain_then_project_then_user_in_that_pro
     assert names("fair_share", *waiting, factors=factors) == ["a", "b", "c", "d", "e"]
 
 
-def test_a_mix_of_factors_is_weighed_as_the_pool_says():
+def fair_queue(
+    *waiting: WorkloadBuilder, used: dict[str, int] | None = None, weights: Weights | None = None
+) -> list[str]:
+    """The order under `fair_queue` in a pool of 10 cores, of which users hold so many."""
+    held = {id_of(user): {"cpu": cores * 1000} for user, cores in (used or {}).items()}
+    context = OrderingContext(
+        NOW,
+        capacity=lambda _: {"cpu": 10_000},
+        used=lambda _pool, user: held.get(user, {}),
+        factors=Factors(weights=weights or Weights()),
+    )
+    return [each.name for each in ordered(FairQueueSequencer(), [b.workload for b in waiting], context)]
+
+
+def many(user: str, number: int, age: float) -> list[WorkloadBuilder]:
+    return [workload(f"{user}{place}").user(user).cpu(1).created(age - place) for place in range(number)]
+
+
+def test_a_fair_queue_alternates_users_however_much_one_of_them_queues():
+    order = fair_queue(*many("ann", 10_000, 20_000), *many("bob", 2, 100))
+    assert order.index("bob0") == 1
+    assert order.index("bob1") == 3
+    assert [name for name in order if name.startswith("ann")] == [f"ann{place}" for place in range(10_000)]
+
+
+def test_a_fair_queue_starts_with_the_user_with_the_lowest_share_of_the_pool():
+    order = fair_queue(*many("ann", 3, 100), *many("bob", 4, 50), used={"ann": 2})
+    # Bob's third starts at the two cores that Ann holds already, as does her first.
+    assert order == ["bob0", "bob1", "ann0", "bob2", "ann1", "bob3", "ann2"]
+
+
+def test_a_fair_queue_counts_large_workloads_for_more_than_small_ones():
+    large = [workload(f"ann{place}").user("ann").cpu(4).created(100 - place) for place in range(2)]
+    assert fair_queue(*large, *many("bob", 5, 50)) == ["ann0", "bob0", "bob1", "bob2", "bob3", "ann1", "bob4"]
+
+
+def test_a_fair_queue_gives_twice_the_weight_twice_the_placements():
+    weights = Weights(users={id_of("ann"): 200})
+    assert fair_queue(*many("bob", 3, 100), *many("ann", 4, 50), weights=weights) == [
+        "bob0", "ann0", "ann1", "bob1", "ann2", "ann3", "bob2",
+    ]  # fmt: skip
+
+
+def test_a_fair_queue_alternates_users_whose_workloads_request_nothing():
+    odd = [workload(f"ann{place}").user("ann").slot("gpu", 1).created(100 - place) for place in range(3)]
+    assert fair_queue(*odd, workload("bob0").user("bob").slot("gpu", 1).created(10))[:2] == ["ann0", "bob0"]
+
+
+def test_factors_are_weighted_by_the_policy_of_the_pool():
     old = workload("old").cpu(1).created(3.5 * 86_400).workload
     large = workload("large").cpu(8).workload
-    situation = Situation(NOW, capacity=lambda _: {"cpu": 10_000})
+    context = OrderingContext(NOW, capacity=lambda _: {"cpu": 10_000})
 
     def first(**weights: int) -> str:
-        return ordered(MultiFactorSequencer(weights), [old, large], situation)[0].name
+        return ordered(MultiFactorSequencer(weights), [old, large], context)[0].name
 
     # age: 1/2 and 0; size: 1/10 and 8/10
     assert [first(age=1), first(size=1), first(smallness=1)] == ["old", "large", "old"]
     assert [first(age=8, size=5), first(age=6, size=5)] == ["old", "large"]
-    assert ordered(MultiFactorSequencer(), [old, large], situation)[0].name == "large"
+    assert ordered(MultiFactorSequencer(), [old, large], context)[0].name == "large"
 
 
-def test_what_is_not_known_is_refused_with_what_is():
-    with pytest.raises(InvalidInput, match="no sequencer 'random'; known are drf, fair_share, fifo, lifo"):
+def test_unknown_sequencers_and_factors_are_rejected_with_the_known_ones():
+    with pytest.raises(InvalidInput, match="no sequencer 'random'; known are drf, fair_queue, fair_share, fifo, lifo"):
         Registry().sequencer(PoolPolicy("locality", sequencer="random"))
     with pytest.raises(InvalidInput, match="no factor 'luck'; known are age, fair_share, size, smallness"):
         Registry().sequencer(PoolPolicy("locality", sequencer="multi_factor", factors=(("luck", 1),)))
 
 
-def test_a_sequencer_of_ones_own_is_found_by_its_name():
+def test_a_registered_sequencer_is_chosen_by_its_name():
     class ByName:
         name = "by_name"
 
-        def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
+        def offers(self, bands: Sequence[Sequence[Workload]], context: OrderingContext) -> Iterator[Offer]:
             yield Offer([each for band in bands for each in sorted(band, key=lambda each: each.name)])
 
     registry = Registry()
@@ -120,7 +170,7 @@ def placed(decisions: Sequence[Decision]) -> list[str]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_dominant_shares_move_with_every_placement(compiled: bool):
+def test_dominant_shares_change_with_every_placement(compiled: bool):
     """9 cores and 18 of memory; A asks for 1 and 4, B for 3 and 1: A, B, A, B, A, and both have 2/3 then."""
     a = [workload(f"a{n}").user("a").cpu(1).slot("units", 4).created(100 - n).workload for n in range(5)]
     b = [workload(f"b{n}").user("b").cpu(3).slot("units", 1).created(50 - n).workload for n in range(5)]
@@ -128,18 +178,18 @@ def test_dominant_shares_move_with_every_placement(compiled: bool):
     fair = Scheduler(pool, sequencer=DrfSequencer(), compiled=compiled).run([*a, *b], NOW)
     assert placed(fair.decisions) == ["a0", "b0", "a1", "b1", "a2"]
     assert len(fair.decisions) == 10
-    in_turn = Scheduler(pool, compiled=compiled).run([*a, *b], NOW)
-    assert placed(in_turn.decisions)[:4] == ["a0", "a1", "a2", "a3"]
+    in_order = Scheduler(pool, compiled=compiled).run([*a, *b], NOW)
+    assert placed(in_order.decisions)[:4] == ["a0", "a1", "a2", "a3"]
 
 
-def test_what_a_user_has_in_the_pool_counts_and_what_it_has_elsewhere_does_not():
+def test_only_usage_in_the_same_pool_counts_for_the_dominant_share():
     used = {("default", id_of("a")): {"cpu": 2000}, ("elsewhere", id_of("b")): {"cpu": 9000}}
-    situation = Situation(NOW, lambda _: {"cpu": 10_000}, lambda pool, user: used.get((pool, user), {}))
+    context = OrderingContext(NOW, lambda _: {"cpu": 10_000}, lambda pool, user: used.get((pool, user), {}))
     waiting = [workload(f"{user}{n}").user(user).cpu(1).created(9 - n).workload for user in "ab" for n in range(3)]
-    assert [each.name for each in ordered(DrfSequencer(), waiting, situation)] == ["b0", "b1", "a0", "b2", "a1", "a2"]
+    assert [each.name for each in ordered(DrfSequencer(), waiting, context)] == ["b0", "b1", "a0", "b2", "a1", "a2"]
 
 
-def test_one_that_finds_no_room_does_not_raise_its_users_share():
+def test_a_workload_that_does_not_fit_does_not_raise_the_share_of_its_user():
     huge = [workload(f"huge{n}").user("a").cpu(50).created(99 - n).workload for n in range(40)]
     small = [workload(f"{user}{n}").user(user).cpu(1).created(9 - n).workload for user in "ab" for n in range(4)]
     result = Scheduler([node("n").cpu(6).node], sequencer=DrfSequencer(), compiled=False).run([*huge, *small], NOW)
@@ -149,7 +199,7 @@ def test_one_that_finds_no_room_does_not_raise_its_users_share():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_tasks_that_may_start_apart_take_turns_with_those_of_others(compiled: bool):
+def test_independent_tasks_alternate_with_those_of_other_users(compiled: bool):
     array = workload("array").user("a").cpu(1).replicas(50).created(99).workload
     gang = workload("gang").user("c").cpu(1).replicas(3).gang().created(1).workload
     single = [workload(f"b{n}").user("b").cpu(1).created(9 - n).workload for n in range(50)]
@@ -189,12 +239,12 @@ class Recording(DrfSequencer):
         self.order += [(each.workload, placement.node_id) for each in decisions for placement in each.placements]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     tenants=st.lists(st.lists(st.tuples(requests, st.integers(1, 4)), min_size=1, max_size=6), min_size=2, max_size=4),
     sizes=st.lists(st.tuples(st.integers(3, 12), st.integers(3, 12)), min_size=1, max_size=3),
 )
-def test_nobody_gets_ahead_by_more_than_one_task_while_others_have_fitting_work(
+def test_no_user_gets_ahead_by_more_than_one_task_while_others_have_work_that_fits(
     tenants: list[list[tuple[tuple[int, int], int]]], sizes: list[tuple[int, int]]
 ):
     nodes = [node(f"n{at}").cpu(cpu).slot("units", units).node for at, (cpu, units) in enumerate(sizes)]
@@ -239,6 +289,6 @@ def test_nobody_gets_ahead_by_more_than_one_task_while_others_have_fitting_work(
     assert not any(fits(each) for each in work.values() if waiting[each.id])
 
 
-def test_shares_are_parts_of_what_a_pool_has():
+def test_shares_are_fractions_of_the_capacity_of_the_pool():
     assert dominant_share({"cpu": 3000, "gpu": 1000}, {"cpu": 12_000, "gpu": 2000, "storage": 0}) == SHARE_ONE // 2
     assert dominant_share({"licence": 5}, {"cpu": 12_000}) == 0

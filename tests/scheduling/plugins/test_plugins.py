@@ -9,10 +9,11 @@ import pytest
 
 from mooring.model.decisions import SCORE_ONE, Outcome
 from mooring.model.errors import InvalidInput
-from mooring.scheduling import Profile, Registry, profiles
-from mooring.scheduling.plugins import Candidates, Rejection
-from mooring.scheduling.profiles import PRESETS
-from mooring.scheduling.weights import Weight
+from mooring.scheduling import Profile, Registry
+from mooring.scheduling.plugins import profiles
+from mooring.scheduling.plugins.profiles import PRESETS
+from mooring.scheduling.plugins.protocols import Candidates, Rejection
+from mooring.scheduling.plugins.weights import Weight
 from tests.scheduling.builders import chosen, decide, decision_of, node, run, scheduler, workload
 
 
@@ -83,6 +84,7 @@ def test_the_preset_locality_weighs_40_30_30():
         "runtime",
         "architecture",
         "owner",
+        "isolation",
         "node_name",
         "designated",
         "node_selector",
@@ -133,7 +135,7 @@ def test_the_preset_locality_weighs_40_30_30():
         ),
     ],
 )
-def test_what_cannot_be_composed_is_an_error_that_says_why(compose, message):
+def test_an_invalid_profile_is_rejected_with_a_reason(compose, message):
     with pytest.raises(InvalidInput) as error:
         compose(Registry())
     assert message in error.value.message
@@ -148,18 +150,18 @@ def test_what_cannot_be_composed_is_an_error_that_says_why(compose, message):
         (lambda registry: registry.profile(selector="x"), {"highest", "round_robin", "highest_random"}),
     ],
 )
-def test_a_wrong_name_is_refused_with_all_that_are_known(compose, known):
+def test_an_unknown_name_is_rejected_with_all_known_ones(compose, known):
     registry = Registry()
     labelled: Any = OnlyLabelled()
     registry.add_filter(labelled)
     with pytest.raises(InvalidInput) as error:
         compose(registry)
-    told = error.value.details["known"]
-    assert known <= set(told)
-    assert error.value.message.endswith(f"known are {', '.join(told)}")
+    names = error.value.details["known"]
+    assert known <= set(names)
+    assert error.value.message.endswith(f"known are {', '.join(names)}")
     assert error.value.code in {"unknown-profile", "unknown-filter", "unknown-scorer", "unknown-selector"}
     # What a user added is known, too.
-    assert ("labelled" in told) == (error.value.code == "unknown-filter")
+    assert ("labelled" in names) == (error.value.code == "unknown-filter")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -177,7 +179,7 @@ def test_other_weights_make_other_choices():
         assert chosen(decide([idle_and_small, busy_and_big], asks, profile=profile)) == [expected]
 
 
-def test_a_users_filter_decides_beside_the_built_in_ones():
+def test_a_registered_filter_applies_in_addition_to_the_built_in_ones():
     nodes = [node("a").cpu(8), node("b").cpu(1).region("eu-west")]
     assert chosen(decide(nodes, workload("w").cpu(1), profile=with_filter(OnlyLabelled()))) == ["b"]
     reason = decide(nodes[:1], workload("w"), profile=with_filter(OnlyLabelled())).reason
@@ -185,7 +187,7 @@ def test_a_users_filter_decides_beside_the_built_in_ones():
     assert (reason.message, reason.cure) == ("0 of 1 node: 1 without the label", "never")
 
 
-def test_a_scorer_that_depends_on_the_cluster_is_asked_anew_after_every_placement():
+def test_a_scorer_that_depends_on_the_cluster_is_called_after_every_placement():
     decision = decide(
         [node("a"), node("b"), node("c")],
         workload("w").replicas(3).max_per_node(1),
@@ -216,14 +218,18 @@ def test_a_plugin_that_raises_fails_its_workload_and_no_other():
 @pytest.mark.parametrize(
     ("name", "answer", "problem"),
     [
-        ("a list", lambda count: [True] * count, "gave a list where an array is due"),
-        ("numbers", lambda count: np.ones(count, dtype=np.int8), "gave an array of int8 where bool is due"),
-        ("too many", lambda count: np.ones(count + 1, dtype=np.bool_), "gave an array of shape (2,) for 1 nodes"),
-        ("two axes", lambda count: np.ones((1, count), dtype=np.bool_), "gave an array of shape (1, 1) for 1 nodes"),
+        ("a list", lambda count: [True] * count, "returned a list instead of an array"),
+        ("numbers", lambda count: np.ones(count, dtype=np.int8), "returned an array of int8 instead of bool"),
+        ("too many", lambda count: np.ones(count + 1, dtype=np.bool_), "returned an array of shape (2,) for 1 nodes"),
+        (
+            "two axes",
+            lambda count: np.ones((1, count), dtype=np.bool_),
+            "returned an array of shape (1, 1) for 1 nodes",
+        ),
         ("no words for its no", lambda count: np.zeros(count, dtype=np.bool_), "raised RuntimeError: cannot say"),
     ],
 )
-def test_a_filter_that_gives_a_wrong_array_fails_the_workload(name, answer, problem):
+def test_a_filter_that_returns_a_wrong_array_fails_the_workload(name, answer, problem):
     decision = decide([node("a")], workload("w"), profile=with_filter(Gives(answer)))
     assert decision.outcome is Outcome.ERROR, name
     assert decision.reason is not None
@@ -234,13 +240,13 @@ def test_a_filter_that_gives_a_wrong_array_fails_the_workload(name, answer, prob
     ("name", "answer", "problem"),
     [
         ("an error", lambda count: 1 // 0, "raised ZeroDivisionError: integer division or modulo by zero"),
-        ("floats", lambda count: np.ones(count), "gave an array of float64 where int64 is due"),
-        ("too few", lambda count: np.empty(0, dtype=np.int64), "gave an array of shape (0,) for 1 nodes"),
-        ("below the scale", lambda count: np.full(count, -1), "gave a score outside 0 to 1000000"),
-        ("above the scale", lambda count: np.full(count, SCORE_ONE + 1), "gave a score outside 0 to 1000000"),
+        ("floats", lambda count: np.ones(count), "returned an array of float64 instead of int64"),
+        ("too few", lambda count: np.empty(0, dtype=np.int64), "returned an array of shape (0,) for 1 nodes"),
+        ("below the scale", lambda count: np.full(count, -1), "returned a score outside 0 to 1000000"),
+        ("above the scale", lambda count: np.full(count, SCORE_ONE + 1), "returned a score outside 0 to 1000000"),
     ],
 )
-def test_a_scorer_that_gives_a_wrong_array_fails_the_workload(name, answer, problem):
+def test_a_scorer_that_returns_a_wrong_array_fails_the_workload(name, answer, problem):
     decision = decide([node("a")], workload("w"), profile=with_scorer(Gives(answer)))
     assert decision.outcome is Outcome.ERROR, name
     assert decision.reason is not None
@@ -260,7 +266,7 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_assumed():
     assert lab.cluster.taken.sum() == 0
 
 
-def test_a_plugin_that_recovers_is_believed_again():
+def test_a_plugin_that_recovers_is_used_again():
     class FailsWhileCrowded(Gives):
         def feasible(self, shape, cluster, rows):
             if self.answer:
@@ -278,7 +284,7 @@ def test_a_plugin_that_recovers_is_believed_again():
     assert chosen(run(lab, workload("w").cpu(1)).decisions[0]) == ["n01"]
 
 
-def test_names_are_taken_once_and_dependencies_are_known():
+def test_plugin_names_are_unique_and_dependencies_are_valid():
     registry = Registry()
     registry.add_filter(Gives())
     with pytest.raises(InvalidInput, match="there is a filter 'gives' already"):
@@ -303,7 +309,7 @@ class Astray(TheLast):
         return len(candidates.rows)
 
 
-def test_a_selector_of_the_user_decides_and_a_wrong_choice_fails_the_workload():
+def test_a_registered_selector_decides_and_a_wrong_choice_fails_the_workload():
     nodes = [node("a").cpu(4), node("b").cpu(4)]
     work = workload("w").cpu(1)
     assert chosen(decide(nodes, work, profile=Registry().profile(selector=TheLast()))) == ["b"]

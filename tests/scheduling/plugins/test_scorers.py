@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.nodes import REGIONS
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.scorers import BUILT_IN_SCORERS
-from mooring.scheduling.scorers.locality import latency_ms, nearness
-from mooring.scheduling.scorers.most_allocated import MostAllocatedScorer
-from mooring.scheduling.shapes import shape_of
+from mooring.model.errors import InvalidInput
+from mooring.model.nodes.node import REGIONS
+from mooring.scheduling.cluster.shapes import shape_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.scorers import BUILT_IN_SCORERS
+from mooring.scheduling.plugins.scorers.locality import LocalityScorer
+from mooring.scheduling.plugins.scorers.most_allocated import MostAllocatedScorer
 from tests.scheduling.builders import NodeBuilder, WorkloadBuilder, decide, node, workload
 
 SCORERS = {scorer.name: scorer for scorer in BUILT_IN_SCORERS}
@@ -73,7 +74,7 @@ def test_a_tie_goes_to_the_lowest_name():
         ),
     ],
 )
-def test_the_share_of_cpu_and_memory_that_is_left(name, on, asks, expected):
+def test_the_free_fraction_of_cpu_and_memory_is_scored(name, on, asks, expected):
     assert score("resources", on, asks) == expected, name
 
 
@@ -103,16 +104,31 @@ def test_the_measured_load_counts_half_cpu_half_memory(cpu, memory, expected):
     ],
 )
 def test_nearness_is_one_minus_latency_over_200_ms(wanted, region, expected):
-    assert nearness(wanted, region) == expected
+    assert LocalityScorer().nearness(wanted, region) == expected
 
 
 def test_every_pair_of_known_regions_has_a_distance_that_is_the_same_both_ways():
+    scorer = LocalityScorer()
     for one in REGIONS:
         for other in REGIONS:
-            assert 5 <= latency_ms(one, other) == latency_ms(other, one) <= 200
+            assert 5 <= scorer.latency_ms(one, other) == scorer.latency_ms(other, one) <= 200
 
 
-def test_without_a_wish_every_region_is_equally_near():
+def test_a_pool_names_its_own_regions_and_latencies():
+    scorer = LocalityScorer("oslo/bergen=20 oslo/tromso=60, bergen/tromso=1000", default_region="oslo")
+    assert scorer.nearness("bergen", None) == 900_000
+    assert scorer.nearness("tromso", "oslo") == 700_000
+    assert scorer.nearness("tromso", "bergen") == 0
+    assert scorer.nearness("us-east", "eu-west") == 0
+
+
+@pytest.mark.parametrize("wrong", ["oslo=3", "oslo/oslo=3", "oslo/bergen", "oslo/bergen=-1", "a/b=1 b/a=2", "a/b=x"])
+def test_invalid_latencies_are_rejected(wrong):
+    with pytest.raises(InvalidInput):
+        LocalityScorer(wrong)
+
+
+def test_without_a_requested_region_all_nodes_are_equally_near():
     assert score("locality", node("a").region("ap-south"), workload("w")) == SCORE_ONE
 
 
@@ -144,7 +160,7 @@ ONE_EACH = workload("w").cpu(1).memory(1)
         ("unused_capability", after(6, 2).slot("gpu", 1).used(gpu=1), SCORE_ONE),
     ],
 )
-def test_what_is_left_is_scored_on_an_absolute_scale(scorer, on, expected):
+def test_free_capacity_is_scored_on_an_absolute_scale(scorer, on, expected):
     assert score(scorer, on, ONE_EACH) == expected
 
 
@@ -157,7 +173,7 @@ def test_what_is_left_is_scored_on_an_absolute_scale(scorer, on, expected):
         (0, 0),
     ],
 )
-def test_bin_packing_may_aim_at_a_utilisation_below_full(left, expected):
+def test_bin_packing_may_have_a_target_utilisation_below_full(left, expected):
     cluster = Cluster([after(left, left).node])
     shape = shape_of(ONE_EACH.workload, cluster)
     assert int(MostAllocatedScorer(target_percent=80).score(shape, cluster, cluster.rows)[0]) == expected

@@ -1,4 +1,4 @@
-"""Which node of several good ones: the named strategies with their worked numbers, and what decides among equals."""
+"""Selectors: the named strategies with worked numbers, and the tie-breakers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mooring.model.constraints import Constraints, PreferredTasks, TaskTerm
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import equal_to
-from mooring.model.nodes import Node
-from mooring.model.slots import parse_amounts
-from mooring.model.workloads import Workload, new_tasks
+from mooring.model.nodes.node import Node
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.workloads.constraints import Constraints, PreferredTasks, TaskTerm
+from mooring.model.workloads.workload import Workload, new_tasks
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.plugins import Candidates
-from mooring.scheduling.scorers.lab import LARGEST, LabScorer, lab_value
-from mooring.scheduling.selectors import HighestScore, RoundRobin
-from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.weights import DEFAULT, HIGH, LOW, weighted_sum, whole_weights
+from mooring.scheduling.cluster.shapes import shape_of
+from mooring.scheduling.plugins.protocols import Candidates
+from mooring.scheduling.plugins.scorers.lab import LARGEST, LabScorer, lab_value
+from mooring.scheduling.plugins.selectors import HighestScore, RoundRobin
+from mooring.scheduling.plugins.weights import Weight, whole_weights
 
 
 def agent(name: str, cpu: int, memory: str, gpu: int = 0, **more: object) -> Node:
@@ -46,7 +46,7 @@ def placed(nodes: list[Node], profile: str, request: dict[str, int], tasks: int 
 
 
 @pytest.mark.parametrize("request_", [ASKS, {**ASKS, "cuda.device": 0}], ids=["absent", "named as 0"])
-def test_concentrated_takes_the_node_with_the_least_left_and_keeps_off_gpus(request_):
+def test_concentrated_takes_the_fullest_node_and_avoids_gpus(request_):
     # (unused, cpu left, memory left): a (0, 6, 32), b (0, 4, 64), c (1, 2, 8); the smallest is b.
     # A slot named with amount 0 that a node lacks counts as endless for all of a and b alike.
     assert placed(AGENTS, "concentrated", request_) == ["b"]
@@ -54,12 +54,12 @@ def test_concentrated_takes_the_node_with_the_least_left_and_keeps_off_gpus(requ
 
 @pytest.mark.parametrize("request_", [ASKS, {**ASKS, "cuda.device": 0}], ids=["absent", "named as 0"])
 @pytest.mark.parametrize("strategy", ["dispersed", "legacy"])
-def test_dispersed_takes_the_node_with_the_most_left_and_keeps_off_gpus(strategy, request_):
+def test_dispersed_takes_the_emptiest_node_and_avoids_gpus(strategy, request_):
     # (-unused, cpu left, memory left): a (0, 6, 32) is the largest.
     assert placed(AGENTS, strategy, request_) == ["a"]
 
 
-def test_a_node_without_a_listed_slot_is_pushed_back_by_both():
+def test_both_selectors_rank_a_node_without_a_listed_slot_last():
     nodes = [agent("has", 4, "8Gi", gpu=1), Node(name="lacks", allocatable=parse_amounts({"cpu": 4}))]
     assert placed(nodes, "concentrated", {"cpu": 1000, "cuda.device": 0}) == ["lacks"], "a free gpu weighs more"
     nodes = [
@@ -70,7 +70,7 @@ def test_a_node_without_a_listed_slot_is_pushed_back_by_both():
         assert placed(nodes, strategy, {"cpu": 1000, "x": 0}) == ["has"]
 
 
-def test_round_robin_goes_on_from_a_stored_position_past_a_full_node():
+def test_round_robin_continues_from_a_stored_position_past_a_full_node():
     full = agent("b", 4, "64Gi", used={"cpu": 4000})
     selector = RoundRobin(position=1)
     work = Workload(name="work", request=ASKS)
@@ -80,7 +80,7 @@ def test_round_robin_goes_on_from_a_stored_position_past_a_full_node():
     assert selector.position == 0
 
 
-def test_round_robin_takes_nodes_in_turn():
+def test_round_robin_cycles_through_the_nodes():
     nodes = [agent(name, 8, "32Gi") for name in "abc"]
     assert placed(nodes, "round_robin", ASKS, tasks=4) == ["a", "b", "c", "a"]
 
@@ -118,9 +118,9 @@ def test_the_lab_profile_takes_the_fullest_worker():
 
 
 def test_weights_are_priority_times_coefficient():
-    # 80 x (1 x 1) + 60 x (10 x 3) + 50 x (1 x 0.5)
-    assert weighted_sum([(80, DEFAULT), (60, HIGH), (50, LOW)]) == Fraction(1905)
-    assert whole_weights({"resources": DEFAULT, "load": HIGH, "locality": LOW}) == {
+    # (1 x 1) : (10 x 3) : (1 x 0.5)
+    high, low = Weight(10, Fraction(3)), Weight(1, Fraction(1, 2))
+    assert whole_weights({"resources": Weight(), "load": high, "locality": low}) == {
         "resources": 2,
         "load": 60,
         "locality": 1,
@@ -131,7 +131,7 @@ EQUALS = [Node(name=name, allocatable={"cpu": 8000, "memory": 1 << 33}) for name
 
 
 def choices(selector: HighestScore, count: int, nodes: list[Node] | None = None) -> list[str]:
-    """What is chosen each time anew for a task on the same nodes."""
+    """Return the nodes chosen for `count` tasks, each on the same empty nodes."""
     made = []
     for number in range(count):
         scheduler = Scheduler(EQUALS if nodes is None else nodes, selector=selector)
@@ -151,13 +151,13 @@ def test_random_choices_come_from_the_seed():
     assert set(first) == set("abcd")
 
 
-def test_round_robin_among_equals_goes_on_after_a_restart():
+def test_round_robin_among_equals_continues_after_a_restart():
     selector = HighestScore("round_robin")
     assert choices(selector, 3) == ["a", "b", "c"]
     assert choices(HighestScore("round_robin", last=selector.last), 3) == ["d", "a", "b"]
 
 
-def test_the_least_loaded_of_the_best_few_is_measured():
+def test_the_least_loaded_of_the_best_few_is_chosen_by_measured_load():
     nodes = [
         Node(name="a", allocatable={"cpu": 8000}, cpu_percent=50),
         Node(name="b", allocatable={"cpu": 8000}, cpu_percent=10),
@@ -179,11 +179,11 @@ def test_weighted_random_is_proportional_to_the_score_among_the_best():
         assert abs(counts[position] / 6000 - share) < 0.03
 
 
-def test_affinity_based_takes_the_node_with_the_most_wanted_neighbours_then_of_its_own():
+def test_affinity_based_prefers_matching_tasks_then_tasks_of_the_workload():
     cluster = Cluster(EQUALS)
     web = Constraints(labels=(("app", "web"),))
-    cluster.tell_tasks(EQUALS[1].id, [(web, 1)])
-    cluster.tell_tasks(EQUALS[2].id, [(web, 3)])
+    cluster.set_tasks(EQUALS[1].id, [(web, 1)])
+    cluster.set_tasks(EQUALS[2].id, [(web, 3)])
     wish = PreferredTasks(5, TaskTerm("metadata.name", equal_to({"app": "web"})))
     scorers = [pair for pair in Registry().profile().scorers if pair[0].name == "resources"]
     scheduler = Scheduler(cluster=cluster, scorers=scorers, selector=HighestScore("affinity_based"))
@@ -193,6 +193,6 @@ def test_affinity_based_takes_the_node_with_the_most_wanted_neighbours_then_of_i
     assert scheduler.decide(again).placements[0].node_name == "d"
 
 
-def test_an_unknown_tie_breaker_is_refused_with_the_known_ones():
+def test_an_unknown_tie_breaker_is_rejected_with_the_known_ones():
     with pytest.raises(InvalidInput, match=r"known are name, random, least_loaded"):
         HighestScore("fastest")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from mooring.model.nodes import Node
-from mooring.model.preemption import Preemption, Resident, VictimScope
-from mooring.model.workloads import Workload
+from mooring.model.nodes.node import Node
+from mooring.model.policy.preemption import Preemption, RunningTask, VictimScope
+from mooring.model.workloads.workload import Workload
 
 FAR = 1e12
 
@@ -21,7 +21,7 @@ FAR = 1e12
 @dataclass
 class World:
     nodes: list[Node]
-    residents: list[Resident]
+    running_tasks: list[RunningTask]
     rules: Preemption
     allowed: dict[UUID, int]
     leaving: set[UUID] = field(default_factory=set)
@@ -46,24 +46,24 @@ class World:
 
     def _option(
         self, node: Node, workload: Workload, now: datetime
-    ) -> tuple[tuple[float, ...], list[Resident], set[UUID]] | None:
+    ) -> tuple[tuple[float, ...], list[RunningTask], set[UUID]] | None:
         if not node.ready or node.pool != workload.pool or self._fits(node, workload, set()):
             return None
         units = self._units(node, workload, now)
-        gone = self.leaving | {resident.task_id for unit in units for resident in unit}
+        gone = self.leaving | {task.task_id for unit in units for task in unit}
         if not self._fits(node, workload, gone):
             return None
         violating: set[UUID] = set()
         spent: Counter[UUID] = Counter()
         for unit in units:
-            for resident in unit:
-                spent[resident.workload_id] += 1
-                if spent[resident.workload_id] > self.allowed.get(resident.workload_id, 1 << 40):
-                    violating.add(resident.task_id)
-        broken = [unit for unit in units if any(resident.task_id in violating for resident in unit)]
-        victims: list[Resident] = []
+            for task in unit:
+                spent[task.workload_id] += 1
+                if spent[task.workload_id] > self.allowed.get(task.workload_id, 1 << 40):
+                    violating.add(task.task_id)
+        broken = [unit for unit in units if any(task.task_id in violating for task in unit)]
+        victims: list[RunningTask] = []
         for unit in broken + [unit for unit in units if unit not in broken]:
-            back = gone - {resident.task_id for resident in unit}
+            back = gone - {task.task_id for task in unit}
             if self._fits(node, workload, back):
                 gone = back
             else:
@@ -76,34 +76,34 @@ class World:
         total = sum(victim.priority + 2**31 for victim in victims)
         return (len(violating), highest, total, len(victims), -earliest), victims, violating
 
-    def _units(self, node: Node, workload: Workload, now: datetime) -> list[list[Resident]]:
-        """Who may have to leave this node, those together that leave together, the most important first."""
-        ordered = sorted(self.residents, key=lambda each: (-each.priority, _started(each), each.task_id.int))
-        units: list[list[Resident]] = []
+    def _units(self, node: Node, workload: Workload, now: datetime) -> list[list[RunningTask]]:
+        """Return the possible victims of this node, grouped by tasks that leave together, highest priority first."""
+        ordered = sorted(self.running_tasks, key=lambda each: (-each.priority, _started(each), each.task_id.int))
+        units: list[list[RunningTask]] = []
         wholes: set[UUID] = set()
-        for resident in ordered:
-            if resident.node_id != node.id or resident.workload_id in wholes:
+        for task in ordered:
+            if task.node_id != node.id or task.workload_id in wholes:
                 continue
-            unit = [resident]
-            if resident.whole:
-                wholes.add(resident.workload_id)
-                unit = [each for each in ordered if each.workload_id == resident.workload_id]
+            unit = [task]
+            if task.whole:
+                wholes.add(task.workload_id)
+                unit = [each for each in ordered if each.workload_id == task.workload_id]
             if all(self._may_leave(each, workload, now) for each in unit):
                 units.append(unit)
         return sorted(units, key=lambda unit: ordered.index(unit[0]))
 
-    def _may_leave(self, resident: Resident, workload: Workload, now: datetime) -> bool:
-        started = resident.started_at
+    def _may_leave(self, task: RunningTask, workload: Workload, now: datetime) -> bool:
+        started = task.started_at
         return (
-            resident.preemptible
-            and resident.task_id not in self.leaving
-            and resident.priority < workload.priority
-            and (self.rules.scope is VictimScope.POOL or resident.user_id == workload.user_id)
+            task.preemptible
+            and task.task_id not in self.leaving
+            and task.priority < workload.priority
+            and (self.rules.scope is VictimScope.POOL or task.user_id == workload.user_id)
             and (started is None or started + timedelta(seconds=self.rules.min_runtime_seconds) <= now)
         )
 
     def _fits(self, node: Node, workload: Workload, gone: set[UUID]) -> bool:
-        staying = [each for each in self.residents if each.node_id == node.id and each.task_id not in gone]
+        staying = [each for each in self.running_tasks if each.node_id == node.id and each.task_id not in gone]
         held = [other for place, other in self.holds if place is node]
         if node.max_tasks is not None and len(staying) + len(held) >= node.max_tasks:
             return False
@@ -114,5 +114,5 @@ class World:
         return True
 
 
-def _started(resident: Resident) -> float:
-    return FAR if resident.started_at is None else resident.started_at.timestamp()
+def _started(task: RunningTask) -> float:
+    return FAR if task.started_at is None else task.started_at.timestamp()

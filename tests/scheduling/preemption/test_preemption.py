@@ -1,4 +1,4 @@
-"""Who leaves for whom, rule by rule."""
+"""The choice of preemption victims, rule by rule."""
 
 from __future__ import annotations
 
@@ -11,27 +11,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.devices import Device, DeviceShare
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import equal_to
-from mooring.model.nodes import Node
-from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
+from mooring.model.nodes.node import Node
+from mooring.model.policy.preemption import (
+    Budgets,
+    Preemption,
+    RunningTask,
+    VictimScope,
+)
 from mooring.model.reasons import Reason
-from mooring.model.slots import parse_amounts
-from mooring.model.workloads import NO_CONSTRAINTS, Workload
+from mooring.model.resources.devices import Device, DeviceShare
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.workloads.constraints import (
+    Constraints,
+    HostPort,
+    Spread,
+    Taint,
+    TaskTerm,
+)
+from mooring.model.workloads.workload import NO_CONSTRAINTS, Workload
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.residents import Residents
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.preemption.running_tasks import RunningTasks
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, chosen, id_of, node, workload
 
 WEB = (("app", "web"),)
 
 
-def running(name: str, on: str, cpu: int | str = 2, *, priority: int = 0, seconds: int = 100, **other: Any) -> Resident:
+def running(
+    name: str, on: str, cpu: int | str = 2, *, priority: int = 0, seconds: int = 100, **other: Any
+) -> RunningTask:
     """A task of a workload of its own, unless another is named."""
     given: dict[str, Any] = {
         "workload_id": id_of(f"of-{name}"),
@@ -41,7 +54,7 @@ def running(name: str, on: str, cpu: int | str = 2, *, priority: int = 0, second
         "domain_id": id_of("domain"),
         "started_at": NOW - timedelta(seconds=seconds),
     }
-    return Resident(
+    return RunningTask(
         task_id=id_of(name),
         node_id=id_of(on),
         priority=priority,
@@ -50,19 +63,19 @@ def running(name: str, on: str, cpu: int | str = 2, *, priority: int = 0, second
     )
 
 
-def machine(built: NodeBuilder, residents: Iterable[Resident]) -> Node:
-    """The node with what its residents occupy."""
-    here = [resident for resident in residents if resident.node_id == built.node.id]
-    used = {"cpu": sum(resident.request["cpu"] for resident in here)}
+def machine(built: NodeBuilder, running_tasks: Iterable[RunningTask]) -> Node:
+    """The node with the amounts that its running tasks occupy."""
+    here = [task for task in running_tasks if task.node_id == built.node.id]
+    used = {"cpu": sum(task.request["cpu"] for task in here)}
     return replace(built.node, used=used, tasks=len(here))
 
 
 def scheduler(
-    nodes: Iterable[NodeBuilder], residents: list[Resident], *, rules: Preemption | None = None, **other: Any
+    nodes: Iterable[NodeBuilder], running_tasks: list[RunningTask], *, rules: Preemption | None = None, **other: Any
 ) -> Scheduler:
-    machines = [machine(built, residents) for built in nodes]
+    machines = [machine(built, running_tasks) for built in nodes]
     rules = Preemption() if rules is None else rules
-    return Scheduler(machines, preemption=rules, residents=residents, **({"compiled": False} | other))
+    return Scheduler(machines, preemption=rules, running_tasks=running_tasks, **({"compiled": False} | other))
 
 
 def urgent(name: str = "urgent", cpu: int | str = 2, priority: int = 10) -> WorkloadBuilder:
@@ -80,12 +93,12 @@ def victims(decision: Decision) -> list[str]:
 
 
 def test_without_a_policy_nobody_leaves():
-    residents = [running("a", "n")]
-    given = Scheduler([machine(node("n").cpu(2), residents)], residents=residents)
+    running_tasks = [running("a", "n")]
+    given = Scheduler([machine(node("n").cpu(2), running_tasks)], running_tasks=running_tasks)
     assert decide(given, urgent()).outcome is Outcome.WAITING
 
 
-def test_a_task_of_lower_priority_leaves_and_its_place_is_reserved():
+def test_a_task_of_lower_priority_is_preempted_and_its_capacity_reserved():
     decision = decide(scheduler([node("n").cpu(2)], [running("a", "n")]), urgent())
     assert decision.outcome is Outcome.RESERVED
     assert chosen(decision) == ["n"]
@@ -93,7 +106,7 @@ def test_a_task_of_lower_priority_leaves_and_its_place_is_reserved():
     assert decision.victims[0].workload_id == id_of("of-a")
 
 
-def test_free_room_comes_before_victims():
+def test_free_capacity_comes_before_victims():
     decision = decide(scheduler([node("m").cpu(2), node("n").cpu(4)], [running("a", "n")]), urgent())
     assert decision.outcome is Outcome.PLACED
 
@@ -134,27 +147,31 @@ def test_only_tasks_in_the_scope_leave(scope):
     strangers: dict[str, Any] = {name: id_of("other") for name in owners}
     ours_alone: dict[str, Any] = {name: owners[name] if name in ours else strangers[name] for name in owners}
     work = replace(urgent().workload, **owners)
-    for resident, outcome in (
+    for task, outcome in (
         (running("a", "n", **ours_alone), Outcome.RESERVED),
         (running("a", "n", **strangers), Outcome.RESERVED if scope is VictimScope.POOL else Outcome.WAITING),
     ):
-        given = scheduler([node("n").cpu(2)], [resident], rules=Preemption(scope=scope))
+        given = scheduler([node("n").cpu(2)], [task], rules=Preemption(scope=scope))
         assert given.decide(work, NOW).outcome is outcome
 
 
 def test_who_need_not_leave_is_reprieved_the_most_important_first():
-    residents = [
+    running_tasks = [
         running("a", "n", 1, priority=1),
         running("b", "n", 2, priority=2),
         running("c", "n", 1, priority=3),
     ]
-    assert victims(decide(scheduler([node("n").cpu(4)], residents), urgent(cpu=2))) == ["b"]
-    assert victims(decide(scheduler([node("n").cpu(4)], residents), urgent(cpu=1))) == ["a"]
+    assert victims(decide(scheduler([node("n").cpu(4)], running_tasks), urgent(cpu=2))) == ["b"]
+    assert victims(decide(scheduler([node("n").cpu(4)], running_tasks), urgent(cpu=1))) == ["a"]
 
 
 def test_among_equals_the_longest_running_is_reprieved():
-    residents = [running("a", "n", 1, seconds=50), running("b", "n", 1, seconds=100), running("c", "n", 1, seconds=10)]
-    assert victims(decide(scheduler([node("n").cpu(3)], residents), urgent(cpu=1))) == ["c"]
+    running_tasks = [
+        running("a", "n", 1, seconds=50),
+        running("b", "n", 1, seconds=100),
+        running("c", "n", 1, seconds=10),
+    ]
+    assert victims(decide(scheduler([node("n").cpu(3)], running_tasks), urgent(cpu=1))) == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -180,19 +197,19 @@ def test_the_node_whose_victims_are_worth_least_is_chosen(here, there):
 
 
 def test_among_equals_the_name_decides():
-    residents = [running("a", "n"), running("b", "m")]
-    assert chosen(decide(scheduler([node("n").cpu(2), node("m").cpu(2)], residents), urgent())) == ["m"]
+    running_tasks = [running("a", "n"), running("b", "m")]
+    assert chosen(decide(scheduler([node("n").cpu(2), node("m").cpu(2)], running_tasks), urgent())) == ["m"]
 
 
-def test_the_place_of_a_plan_is_kept_and_its_victims_are_claimed_once():
-    residents = [running("a", "m"), running("b", "n")]
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents)
+def test_the_placement_of_a_plan_is_reserved_and_its_victims_are_claimed_once():
+    running_tasks = [running("a", "m"), running("b", "n")]
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks)
     decisions = given.run([urgent(name).workload for name in ("x", "y", "z")], NOW).decisions
     assert [victims(decision) for decision in decisions] == [["a"], ["b"], []]
     assert [decision.outcome.value for decision in decisions] == ["reserved", "reserved", "waiting"]
 
 
-def test_room_that_a_victim_leaves_over_serves_the_next_preemptor_and_nobody_else():
+def test_surplus_capacity_of_a_victim_serves_only_the_next_preemptor():
     given = scheduler([node("n").cpu(4)], [running("a", "n", 4)])
     first = decide(given, urgent("x", 1))
     modest = decide(given, urgent("y", 1, priority=0))
@@ -211,22 +228,22 @@ def test_a_plan_that_is_withdrawn_leaves_no_trace():
     assert given.preemptor is not None
     given.preemptor.withdraw(decision)
     assert np.array_equal(given.cluster.taken, before)
-    assert given.residents.on(id_of("n"))[0].leaving_for is None
+    assert given.running_tasks.on(id_of("n"))[0].leaving_for is None
     assert victims(decide(given, urgent("other"))) == ["a"]
 
 
-def test_the_victims_of_a_workload_that_waits_again_still_make_room_for_it_alone():
-    residents = [running("a", "m", leaving_for=id_of("urgent")), running("b", "n")]
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents)
+def test_the_victims_of_a_workload_that_is_pending_again_still_free_capacity_for_it_alone():
+    running_tasks = [running("a", "m", leaving_for=id_of("urgent")), running("b", "n")]
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks)
     assert decide(given, urgent()).outcome is Outcome.WAITING
     assert victims(decide(given, urgent("other"))) == []
 
 
 def test_a_node_that_leaving_tasks_cannot_cure_is_no_candidate():
     tainted = replace(node("m").cpu(2).node, taints=(Taint("dedicated", "db"),))
-    residents = [running("a", "m"), running("b", "n", priority=9)]
-    machines = [machine(NodeBuilder(tainted), residents), machine(node("n").cpu(2), residents)]
-    given = Scheduler(machines, preemption=Preemption(), residents=residents, compiled=False)
+    running_tasks = [running("a", "m"), running("b", "n", priority=9)]
+    machines = [machine(NodeBuilder(tainted), running_tasks), machine(node("n").cpu(2), running_tasks)]
+    given = Scheduler(machines, preemption=Preemption(), running_tasks=running_tasks, compiled=False)
     assert victims(decide(given, urgent())) == ["b"]
 
 
@@ -266,50 +283,50 @@ def test_a_filter_that_fails_fails_the_workload_and_leaves_no_trace():
 
 def test_who_carries_an_anti_affinity_leaves_for_whom_it_keeps_out():
     apart = Constraints(anti_affinity=(TaskTerm("metadata.name", equal_to(dict(WEB))),))
-    residents = [running("a", "n", 1, constraints=apart), running("b", "n", 1)]
+    running_tasks = [running("a", "n", 1, constraints=apart), running("b", "n", 1)]
     work = replace(urgent(cpu=1).workload, constraints=Constraints(labels=WEB))
-    assert victims(scheduler([node("n").cpu(4)], residents).decide(work, NOW)) == ["a"]
+    assert victims(scheduler([node("n").cpu(4)], running_tasks).decide(work, NOW)) == ["a"]
 
 
 def test_who_uses_the_port_leaves():
     taken = Constraints(host_ports=(HostPort(8080),))
-    residents = [running("a", "n", 1, constraints=taken), running("b", "n", 1)]
+    running_tasks = [running("a", "n", 1, constraints=taken), running("b", "n", 1)]
     work = replace(urgent(cpu=1).workload, constraints=taken)
-    assert victims(scheduler([node("n").cpu(4)], residents).decide(work, NOW)) == ["a"]
+    assert victims(scheduler([node("n").cpu(4)], running_tasks).decide(work, NOW)) == ["a"]
 
 
-def on_device(name: str, index: int, amount: int, **other: Any) -> Resident:
+def on_device(name: str, index: int, amount: int, **other: Any) -> RunningTask:
     share = DeviceShare("gpu", index, amount)
     return replace(
         running(name, "n", 1, devices=(share,), **other), request=parse_amounts({"cpu": 1}) | {"gpu": amount}
     )
 
 
-def with_devices(residents: list[Resident], count: int = 2) -> Scheduler:
+def with_devices(running_tasks: list[RunningTask], count: int = 2) -> Scheduler:
     """A node with so many devices and these tasks on them."""
     taken = Counter(dict.fromkeys(range(count), 0))
-    for resident in residents:
-        for share in resident.devices:
+    for task in running_tasks:
+        for share in task.devices:
             taken[share.device] += share.amount
     devices = tuple(Device(index, taken=taken[index]) for index in range(count))
-    used = {"cpu": 1000 * len(residents), "gpu": sum(taken.values())}
+    used = {"cpu": 1000 * len(running_tasks), "gpu": sum(taken.values())}
     machine = replace(
-        node("n").cpu(16).slot("gpu", count).node, used=used, tasks=len(residents), devices={"gpu": devices}
+        node("n").cpu(16).slot("gpu", count).node, used=used, tasks=len(running_tasks), devices={"gpu": devices}
     )
-    return Scheduler([machine], preemption=Preemption(), residents=residents, compiled=False)
+    return Scheduler([machine], preemption=Preemption(), running_tasks=running_tasks, compiled=False)
 
 
 def test_who_has_the_device_leaves_though_the_amount_is_free():
     """Half of each device is free, which no whole device is: one of the two leaves, the less important."""
-    residents = [on_device("a", 0, 500, priority=3), on_device("b", 1, 500, priority=1)]
-    decision = with_devices(residents).decide(replace(urgent().workload, request=parse_amounts({"gpu": 1})), NOW)
+    running_tasks = [on_device("a", 0, 500, priority=3), on_device("b", 1, 500, priority=1)]
+    decision = with_devices(running_tasks).decide(replace(urgent().workload, request=parse_amounts({"gpu": 1})), NOW)
     assert victims(decision) == ["b"]
     assert decision.placements[0].devices == (DeviceShare("gpu", 1, 1000),)
 
 
 def test_the_devices_of_victims_are_given_once():
-    residents = [on_device("a", 0, 1000), on_device("b", 1, 1000, priority=5)]
-    given = with_devices(residents)
+    running_tasks = [on_device("a", 0, 1000), on_device("b", 1, 1000, priority=5)]
+    given = with_devices(running_tasks)
     half = parse_amounts({"gpu": "0.5"})
     plans = [given.decide(replace(urgent(name).workload, request=half), NOW) for name in ("one", "two", "three")]
     assert [victims(plan) for plan in plans] == [["a"], [], ["b"]]
@@ -320,36 +337,36 @@ def test_the_devices_of_victims_are_given_once():
 
 def test_who_makes_the_spread_uneven_leaves():
     alike = Constraints(labels=WEB, spread=(Spread("zone", 1, equal_to(dict(WEB))),))
-    residents = [
+    running_tasks = [
         running("a", "m", 1, constraints=alike),
         running("b", "m", 1, priority=1, constraints=alike),
         running("c", "n", 3, preemptible=False),
     ]
-    machines = [replace(machine(node(name).cpu(3), residents), labels={"zone": name}) for name in ("m", "n")]
-    given = Scheduler(machines, preemption=Preemption(), residents=residents, compiled=False)
+    machines = [replace(machine(node(name).cpu(3), running_tasks), labels={"zone": name}) for name in ("m", "n")]
+    given = Scheduler(machines, preemption=Preemption(), running_tasks=running_tasks, compiled=False)
     decision = given.decide(replace(urgent(cpu=1).workload, constraints=alike), NOW)
     assert (chosen(decision), victims(decision)) == (["m"], ["b", "a"])
 
 
-def test_a_place_next_to_who_is_wanted_keeps_them():
+def test_a_placement_next_to_preferred_tasks_spares_them():
     near = Constraints(affinity=(TaskTerm("metadata.name", equal_to(dict(WEB))),))
-    residents = [running("a", "n", 1, constraints=Constraints(labels=WEB)), running("b", "n", 1, priority=5)]
+    running_tasks = [running("a", "n", 1, constraints=Constraints(labels=WEB)), running("b", "n", 1, priority=5)]
     work = replace(urgent(cpu=1).workload, constraints=near)
-    given = scheduler([node("n").cpu(2)], residents)
+    given = scheduler([node("n").cpu(2)], running_tasks)
     # All thought away, nobody would be left to be near to.
     assert given.decide(work, NOW).outcome is Outcome.WAITING
-    kept = [replace(residents[0], preemptible=False), residents[1]]
-    assert victims(scheduler([node("n").cpu(2)], kept).decide(work, NOW)) == ["b"]
+    stored = [replace(running_tasks[0], preemptible=False), running_tasks[1]]
+    assert victims(scheduler([node("n").cpu(2)], stored).decide(work, NOW)) == ["b"]
 
 
 def test_those_whose_loss_breaks_a_budget_are_reprieved_first():
     guarded = id_of("guarded")
-    residents = [
+    running_tasks = [
         running("a", "n", 1, priority=1, workload_id=guarded),
         running("b", "n", 1, priority=2),
         running("c", "n", 1, priority=1, workload_id=guarded, seconds=10),
     ]
-    given = scheduler([node("n").cpu(3)], residents, budgets=Budgets({guarded: 1}))
+    given = scheduler([node("n").cpu(3)], running_tasks, budgets=Budgets({guarded: 1}))
     # The longest-running uses up what the budget allows, so c would break it.
     decision = decide(given, urgent(cpu=1))
     assert victims(decision) == ["a"]
@@ -358,8 +375,8 @@ def test_those_whose_loss_breaks_a_budget_are_reprieved_first():
 
 def test_a_budget_may_be_broken_where_nothing_else_helps_and_is_then_said_so():
     guarded = id_of("guarded")
-    residents = [running("a", "m", workload_id=guarded), running("b", "n", priority=5, workload_id=guarded)]
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents, budgets=Budgets({guarded: 1}))
+    running_tasks = [running("a", "m", workload_id=guarded), running("b", "n", priority=5, workload_id=guarded)]
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks, budgets=Budgets({guarded: 1}))
     first, second, third = (decide(given, urgent(name)) for name in ("x", "y", "z"))
     assert [(victims(each), each.victims[0].violates_budget) for each in (first, second)] == [
         (["a"], False),
@@ -370,34 +387,34 @@ def test_a_budget_may_be_broken_where_nothing_else_helps_and_is_then_said_so():
 
 def test_the_node_with_the_fewest_broken_budgets_is_chosen():
     guarded = id_of("guarded")
-    residents = [running("a", "m", workload_id=guarded), running("b", "n", priority=9)]
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents, budgets=Budgets({guarded: 0}))
+    running_tasks = [running("a", "m", workload_id=guarded), running("b", "n", priority=9)]
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks, budgets=Budgets({guarded: 0}))
     assert victims(decide(given, urgent())) == ["b"]
 
 
 def test_a_gang_spends_budgets_task_by_task():
     guarded = id_of("guarded")
-    residents = [running("a", "m", workload_id=guarded), running("b", "n", workload_id=guarded)]
-    residents += [running("c", "o", priority=9)]
-    given = scheduler([node(name).cpu(2) for name in "mno"], residents, budgets=Budgets({guarded: 1}))
+    running_tasks = [running("a", "m", workload_id=guarded), running("b", "n", workload_id=guarded)]
+    running_tasks += [running("c", "o", priority=9)]
+    given = scheduler([node(name).cpu(2) for name in "mno"], running_tasks, budgets=Budgets({guarded: 1}))
     assert sorted(victims(decide(given, urgent().replicas(2).gang()))) == ["a", "c"]
 
 
-def test_budgets_can_be_told_anew():
+def test_budgets_can_be_replaced():
     guarded = id_of("guarded")
-    residents = [running("a", "m", workload_id=guarded), running("b", "n", priority=9)]
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents, budgets=Budgets({guarded: 0}))
+    running_tasks = [running("a", "m", workload_id=guarded), running("b", "n", priority=9)]
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks, budgets=Budgets({guarded: 0}))
     assert given.preemptor is not None
     first = decide(given, urgent())
     given.preemptor.withdraw(first)
-    given.preemptor.tell_budgets(Budgets({guarded: 1}))
+    given.preemptor.set_budgets(Budgets({guarded: 1}))
     assert (victims(first), victims(decide(given, urgent("next")))) == (["b"], ["a"])
 
 
-def test_a_whole_leaves_wholly_and_its_room_elsewhere_is_used():
+def test_a_gang_is_preempted_as_a_whole_and_its_capacity_elsewhere_is_used():
     whole: dict[str, Any] = {"workload_id": id_of("whole"), "whole": True}
-    residents = [running("a", "m", **whole), running("b", "n", **whole), running("c", "n", priority=5)]
-    given = scheduler([node("m").cpu(2), node("n").cpu(4)], residents)
+    running_tasks = [running("a", "m", **whole), running("b", "n", **whole), running("c", "n", priority=5)]
+    given = scheduler([node("m").cpu(2), node("n").cpu(4)], running_tasks)
     first, second = given.run([urgent("x").workload, urgent("y").workload], NOW).decisions
     assert sorted(victims(first)) == ["a", "b"]
     assert (second.outcome, second.victims) == (Outcome.RESERVED, ())
@@ -406,54 +423,54 @@ def test_a_whole_leaves_wholly_and_its_room_elsewhere_is_used():
 
 def test_a_whole_counts_with_all_its_tasks():
     whole: dict[str, Any] = {"workload_id": id_of("whole"), "whole": True}
-    residents = [running("a", "m", **whole), running("b", "n", **whole), running("c", "o")]
-    given = scheduler([node(name).cpu(2) for name in "mno"], residents)
+    running_tasks = [running("a", "m", **whole), running("b", "n", **whole), running("c", "o")]
+    given = scheduler([node(name).cpu(2) for name in "mno"], running_tasks)
     assert victims(decide(given, urgent())) == ["c"]
 
 
 def test_a_whole_of_which_one_task_may_not_leave_stays():
     whole: dict[str, Any] = {"workload_id": id_of("whole"), "whole": True}
-    residents = [running("a", "m", **whole), running("b", "n", seconds=1, **whole)]
+    running_tasks = [running("a", "m", **whole), running("b", "n", seconds=1, **whole)]
     rules = Preemption(min_runtime_seconds=60)
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents, rules=rules)
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks, rules=rules)
     assert decide(given, urgent()).outcome is Outcome.WAITING
 
 
-def test_a_gang_gets_all_its_places_or_none_and_uses_free_room():
-    residents = [running("a", "m"), running("b", "n")]
+def test_a_gang_gets_all_its_placements_or_none_and_uses_free_capacity():
+    running_tasks = [running("a", "m"), running("b", "n")]
     nodes = [node("m").cpu(2), node("n").cpu(2), node("o").cpu(2)]
-    decision = decide(scheduler(nodes, residents), urgent().replicas(3).gang())
+    decision = decide(scheduler(nodes, running_tasks), urgent().replicas(3).gang())
     assert decision.outcome is Outcome.RESERVED
     assert sorted(chosen(decision)) == ["m", "n", "o"]
     assert sorted(victims(decision)) == ["a", "b"]
-    given = scheduler(nodes, residents)
+    given = scheduler(nodes, running_tasks)
     before = given.cluster.taken.copy()
     assert decide(given, urgent().replicas(4).gang()).outcome is Outcome.WAITING
     assert np.array_equal(given.cluster.taken, before)
 
 
-@pytest.mark.parametrize(("least", "places"), [(1, 2), (2, 2), (3, 0)])
-def test_the_least_that_start_together_get_places_and_the_others_where_there_are_any(least, places):
+@pytest.mark.parametrize(("least", "placements"), [(1, 2), (2, 2), (3, 0)])
+def test_the_gang_size_is_placed_and_other_tasks_where_possible(least, placements):
     given = scheduler([node("m").cpu(2), node("n").cpu(2)], [running("a", "m"), running("b", "n")])
     work = urgent().replicas(3).workload
     assert given.preemptor is not None
     decision = given.preemptor.plan(work, work.tasks, NOW, least=least)
-    assert (0 if decision is None else len(decision.placements)) == places
+    assert (0 if decision is None else len(decision.placements)) == placements
 
 
 def test_a_gang_gives_back_whom_it_needs_no_longer():
     whole: dict[str, Any] = {"workload_id": id_of("whole"), "whole": True, "priority": 2}
-    residents = [running("a", "m", 1, priority=1), running("g1", "m", 1, **whole), running("g2", "n", 2, **whole)]
-    # The first task has a leave m; the second needs n, and with g2 its fellow g1 leaves m, which is room enough.
-    given = scheduler([node("m").cpu(2), node("n").cpu(2)], residents)
+    running_tasks = [running("a", "m", 1, priority=1), running("g1", "m", 1, **whole), running("g2", "n", 2, **whole)]
+    # The first task has a leave m; the second needs n, and with g2 its fellow g1 leaves m, which is enough capacity.
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks)
     decision = decide(given, urgent(cpu=1).replicas(2).max_per_node(1).gang())
     assert victims(decision) == ["g1", "g2"]
 
 
 def test_all_tasks_of_a_single_node_workload_get_one_node():
-    residents = [running("a", "m"), running("b", "n"), running("c", "n")]
+    running_tasks = [running("a", "m"), running("b", "n"), running("c", "n")]
     work = replace(urgent().replicas(2).workload, single_node=True, gang=True)
-    given = scheduler([node("m").cpu(2), node("n").cpu(4)], residents)
+    given = scheduler([node("m").cpu(2), node("n").cpu(4)], running_tasks)
     assert given.preemptor is not None
     decision = given.preemptor.plan(work, work.tasks, NOW, least=2)
     assert decision is not None
@@ -462,24 +479,27 @@ def test_all_tasks_of_a_single_node_workload_get_one_node():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_single_node_workload_makes_room_only_where_its_other_tasks_are(compiled: bool):
-    residents = [running("a", "m"), running("b", "n", priority=5)]
+def test_a_single_node_workload_preempts_only_where_its_other_tasks_are(compiled: bool):
+    running_tasks = [running("a", "m"), running("b", "n", priority=5)]
     work = urgent().single_node().occupying(n=1)
-    decision = decide(scheduler([node("m").cpu(2), node("n").cpu(2)], residents, compiled=compiled), work)
+    decision = decide(scheduler([node("m").cpu(2), node("n").cpu(2)], running_tasks, compiled=compiled), work)
     assert (chosen(decision), victims(decision)) == (["n"], ["b"])
 
 
-def test_the_limit_per_node_holds_for_reserved_places_too():
-    residents = [running("a", "n"), running("b", "n")]
-    decision = decide(scheduler([node("n").cpu(4)], residents), urgent().replicas(2).max_per_node(1))
+def test_the_limit_per_node_holds_for_reserved_placements_too():
+    running_tasks = [running("a", "n"), running("b", "n")]
+    decision = decide(scheduler([node("n").cpu(4)], running_tasks), urgent().replicas(2).max_per_node(1))
     assert len(decision.placements) == 1
 
 
 def test_a_port_is_given_that_no_victim_has_if_there_is_one():
     ports = replace(node("n").cpu(2).node, port_range=(2000, 2001))
-    resident = running("a", "n", constraints=Constraints(ports_wanted=1), ports=(("TCP", 2000),))
+    task = running("a", "n", constraints=Constraints(ports_wanted=1), ports=(("TCP", 2000),))
     given = Scheduler(
-        [machine(NodeBuilder(ports), [resident])], preemption=Preemption(), residents=[resident], compiled=False
+        [machine(NodeBuilder(ports), [task])],
+        preemption=Preemption(),
+        running_tasks=[task],
+        compiled=False,
     )
     work = replace(urgent().workload, constraints=Constraints(ports_wanted=1))
     assert given.decide(work, NOW).placements[0].ports == (2001,)
@@ -495,44 +515,44 @@ def test_a_binder_may_refuse_a_plan():
     decision = decide(given, urgent())
     assert (decision.outcome, decision.reason and decision.reason.code) == (Outcome.WAITING, "no")
     assert np.array_equal(given.cluster.taken, before)
-    assert given.residents.on(id_of("n"))[0].leaving_for is None
+    assert given.running_tasks.on(id_of("n"))[0].leaving_for is None
 
 
-def test_a_node_that_is_told_anew_is_seen_as_told():
+def test_the_running_tasks_of_a_node_can_be_replaced():
     given = scheduler([node("m").cpu(2), node("n").cpu(2)], [running("a", "m"), running("b", "n", priority=5)])
     assert given.preemptor is not None
     given.preemptor.withdraw(decide(given, urgent()))
-    given.residents.tell(id_of("m"), [running("c", "m", priority=7)])
+    given.running_tasks.update(id_of("m"), [running("c", "m", priority=7)])
     assert victims(decide(given, urgent("next"))) == ["b"]
-    given.residents.remove(id_of("m"))
-    assert given.residents.on(id_of("m")) == ()
+    given.running_tasks.remove(id_of("m"))
+    assert given.running_tasks.on(id_of("m")) == ()
 
 
-def test_a_task_told_on_a_node_where_it_is_not_is_refused():
-    residents = Residents([running("a", "n")])
+def test_a_running_task_of_another_node_is_refused():
+    running_tasks = RunningTasks([running("a", "n")])
     with pytest.raises(InvalidInput, match="is on another"):
-        residents.tell(id_of("m"), [running("b", "n")])
-    assert residents.on(id_of("m")) == ()
-    assert len(residents.on(id_of("n"))) == 1
+        running_tasks.update(id_of("m"), [running("b", "n")])
+    assert running_tasks.on(id_of("m")) == ()
+    assert len(running_tasks.on(id_of("n"))) == 1
 
 
-def _mixed() -> tuple[list[NodeBuilder], list[Resident], list[Workload]]:
+def _mixed() -> tuple[list[NodeBuilder], list[RunningTask], list[Workload]]:
     """Work for the kernels and for the definition, in turns."""
-    residents = [running(f"a{number}", f"n{number % 4}", 1, priority=number % 3) for number in range(12)]
+    running_tasks = [running(f"a{number}", f"n{number % 4}", 1, priority=number % 3) for number in range(12)]
     queue = [urgent(f"w{number}", 1 + number % 2).workload for number in range(8)]
     queue[3] = replace(urgent("w3", 1).replicas(2).gang().workload, created_at=NOW)
     queue[5] = replace(queue[5], constraints=Constraints(host_ports=(HostPort(80),)))
-    return [node(f"n{number}").cpu(3) for number in range(4)], residents, queue
+    return [node(f"n{number}").cpu(3) for number in range(4)], running_tasks, queue
 
 
 def test_a_pass_through_the_kernels_plans_as_one_without_them():
-    nodes, residents, queue = _mixed()
-    plain = scheduler(nodes, residents, compiled=False).run(queue, NOW)
-    compiled = scheduler(nodes, residents, compiled=True)
+    nodes, running_tasks, queue = _mixed()
+    plain = scheduler(nodes, running_tasks, compiled=False).run(queue, NOW)
+    compiled = scheduler(nodes, running_tasks, compiled=True)
     assert compiled.run(queue, NOW) == plain
     assert plain.outcomes[Outcome.RESERVED] > 5
     # What comes later is decided on what was planned.
     more = [urgent(f"more{number}", 1, priority=20).workload for number in range(4)]
-    after = scheduler(nodes, residents, compiled=False)
+    after = scheduler(nodes, running_tasks, compiled=False)
     after.run(queue, NOW)
     assert compiled.run(more, NOW) == after.run(more, NOW)

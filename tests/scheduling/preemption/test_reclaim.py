@@ -9,19 +9,19 @@ from datetime import timedelta
 import pytest
 
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.preemption import Preemption, Resident, VictimScope
-from mooring.model.workloads import Workload
+from mooring.model.policy.preemption import Preemption, RunningTask, VictimScope
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler
 from mooring.scheduling.admission import Admission, AdmissionContext
-from mooring.scheduling.usage import Usage
+from mooring.scheduling.tenant_usage import Usage
 from tests.scheduling.builders import NOW, id_of, node, workload
 
 GUARANTEED = {"default": {id_of("lender"): {"cpu": 4000}, id_of("borrower"): {"cpu": 4000}}}
 
 
-def running(name: str, project: str, cpu: int = 2, *, minutes: int = 60, preemptible: bool = True) -> Resident:
+def running(name: str, project: str, cpu: int = 2, *, minutes: int = 60, preemptible: bool = True) -> RunningTask:
     started = NOW - timedelta(minutes=minutes)
-    task = Resident(id_of(name), id_of(name), id_of("n"), 10, {"cpu": cpu * 1000}, project_id=id_of(project))
+    task = RunningTask(id_of(name), id_of(name), id_of("n"), 10, {"cpu": cpu * 1000}, project_id=id_of(project))
     return replace(task, started_at=started, preemptible=preemptible)
 
 
@@ -29,12 +29,14 @@ def of_project(name: str, project: str, cpu: int, priority: int = 10) -> Workloa
     return replace(workload(name).cpu(cpu).priority(priority).workload, project_id=id_of(project))
 
 
-def scheduler(residents: Sequence[Resident], *, min_runtime_seconds: int = 0, compiled: bool = False) -> Scheduler:
-    """A node of 8 cores that is full of residents, half of it guaranteed to either project."""
-    used = sum(resident.request["cpu"] for resident in residents)
+def scheduler(
+    running_tasks: Sequence[RunningTask], *, min_runtime_seconds: int = 0, compiled: bool = False
+) -> Scheduler:
+    """A node of 8 cores that is full of running tasks, half of it guaranteed to either project."""
+    used = sum(running_task.request["cpu"] for running_task in running_tasks)
     rules = Preemption(scope=VictimScope.RECLAIM, min_runtime_seconds=min_runtime_seconds)
-    machine = node("n").cpu(8).used(cpu=used // 1000).tasks(len(residents)).node
-    made = Scheduler([machine], preemption=rules, residents=residents, compiled=compiled)
+    machine = node("n").cpu(8).used(cpu=used // 1000).tasks(len(running_tasks)).node
+    made = Scheduler([machine], preemption=rules, running_tasks=running_tasks, compiled=compiled)
     assert made.preemptor is not None
     made.preemptor.guarantees = GUARANTEED
     return made
@@ -58,7 +60,7 @@ def test_a_lender_gets_back_what_it_is_guaranteed_and_the_newest_leave_first(com
 
 
 def test_a_higher_priority_does_not_keep_what_is_borrowed():
-    important = [replace(resident, priority=90) for resident in BORROWED]
+    important = [replace(running_task, priority=90) for running_task in BORROWED]
     assert victims(scheduler(important).decide(of_project("mine", "lender", 2, priority=0), NOW)) == ["b3"]
 
 
@@ -95,7 +97,7 @@ def test_what_a_pass_has_charged_counts_as_used():
     given, usage = scheduler(BORROWED), Usage()
     admission = Admission(AdmissionContext(NOW, usage))
     waiting = [of_project(f"w{number}", "lender", 2) for number in range(3)]
-    usage.tell_in_pools(id_of("lender"), {"default": {"cpu": 2000}})
+    usage.set_used_in_pools(id_of("lender"), {"default": {"cpu": 2000}})
     result = given.place(waiting, NOW, admission=admission)
     assert [decision.outcome for decision in result.decisions].count(Outcome.RESERVED) == 1
     assert usage.used_in("default", id_of("lender")) == {"cpu": 4000}

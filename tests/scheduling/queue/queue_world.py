@@ -1,4 +1,4 @@
-"""A small world around a waiting room: nodes with what runs there, work that comes, turns as a leader takes them."""
+"""A small world around a pending queue: nodes with running tasks, arriving work, and iterations of a leader."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.nodes import Node
-from mooring.model.pools import HeadOfLine
-from mooring.model.quotas import Scope, Tenant
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import HeadOfLine
 from mooring.model.reasons import Reason
-from mooring.model.slots import total
-from mooring.model.workloads import Workload
+from mooring.model.resources.slots import total
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.constraints import Constraints, HostPort
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Profile, Scheduler
 from mooring.scheduling.admission import Admission, AdmissionContext
-from mooring.scheduling.timeline import seconds_of
-from mooring.scheduling.usage import Usage
-from mooring.scheduling.waiting import WaitingRoom
+from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.queue.pending_queue import PendingQueue
+from mooring.scheduling.tenant_usage import Usage
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder
 
 
@@ -38,8 +38,8 @@ class Running:
 
 
 @dataclass
-class Turn:
-    """What one turn tried, placed, and said why not."""
+class Iteration:
+    """The workloads that one iteration tried and placed, and the reasons of the others."""
 
     tried: list[str] = field(default_factory=list)
     placed: list[str] = field(default_factory=list)
@@ -57,10 +57,10 @@ class World:
     ) -> None:
         self.scheduler = Scheduler(profile=profile, compiled=False, head_of_line=head_of_line)
         self.cluster = self.scheduler.cluster
-        self.room = WaitingRoom(self.cluster)
+        self.pending_queue = PendingQueue(self.cluster)
         self.strict = head_of_line is HeadOfLine.STRICT
-        self.room.in_line = frozenset({"default"} if self.strict else ())
-        self.room.depths = {"default": 1} if head_of_line is HeadOfLine.BACKFILL else {}
+        self.pending_queue.strict_pools = frozenset({"default"} if self.strict else ())
+        self.pending_queue.backfill_depths = {"default": 1} if head_of_line is HeadOfLine.BACKFILL else {}
         self.usage = usage
         self.nodes: dict[str, Node] = {}
         self.running: list[Running] = []
@@ -71,77 +71,79 @@ class World:
 
     def add(self, builder: NodeBuilder) -> None:
         self.nodes[builder.node.name] = builder.node
-        self.tell(builder.node.name)
+        self.update_node(builder.node.name)
 
     def change(self, name: str, **changes: Any) -> None:
         """A node is other than it was."""
         self.nodes[name] = replace(self.nodes[name], **changes)
-        self.tell(name)
+        self.update_node(name)
 
     def remove(self, name: str) -> None:
         self.cluster.remove(self.nodes.pop(name).id)
         self.running = [task for task in self.running if task.node != name]
 
-    def tell(self, name: str) -> None:
+    def update_node(self, name: str) -> None:
         """The node as the store has it, with all that runs there."""
         node = self.nodes[name]
         here = [task for task in self.running if task.node == name]
         self.cluster.upsert(replace(node, used=total(task.request for task in here), tasks=len(here)))
-        self.cluster.tell_tasks(node.id, [(task.constraints, 1) for task in here])
-        self.cluster.tell_ends(node.id, {task.id: (task.ends, task.request) for task in here if task.ends is not None})
+        self.cluster.set_tasks(node.id, [(task.constraints, 1) for task in here])
+        self.cluster.set_expected_ends(
+            node.id, {task.id: (task.ends, task.request) for task in here if task.ends is not None}
+        )
 
     def submit(self, *builders: WorkloadBuilder) -> None:
         for builder in builders:
             self.waiting[builder.workload.name] = builder.workload
-            self.room.admit(builder.workload)
+            self.pending_queue.admit(builder.workload)
 
     def withdraw(self, name: str) -> None:
-        self.room.forget(self.waiting.pop(name).id)
+        self.pending_queue.forget(self.waiting.pop(name).id)
 
     def end(self, task: Running) -> None:
         self.running.remove(task)
-        self.tell(task.node)
+        self.update_node(task.node)
         if self.usage is not None:
             tenant = Tenant(Scope.USER, str(task.user_id))
-            if self.usage.tell(
+            if self.usage.update(
                 tenant, used=total(each.request for each in self.running if each.user_id == task.user_id)
             ):
-                self.room.wake([tenant])
+                self.pending_queue.requeue_tenants([tenant])
 
     def relabel(self, task: Running, **labels: str) -> None:
         task.constraints = replace(task.constraints, labels=tuple(sorted(labels.items())))
-        self.tell(task.node)
+        self.update_node(task.node)
 
-    def turn(self, at: datetime | None = None) -> Turn:
+    def iterate(self, at: datetime | None = None) -> Iteration:
         """Try what is worth it; say why the rest waits."""
         self.now = at or self.now
         self.cluster.timeline.advance(seconds_of(self.now))
-        return self._try(self.room.take(self.now))
+        return self._try(self.pending_queue.take(self.now))
 
-    def turn_of_timer(self) -> Turn:
-        return self._try(self.room.take_all(self.now))
+    def iterate_by_timer(self) -> Iteration:
+        return self._try(self.pending_queue.take_all(self.now))
 
-    def _try(self, taken: list[Workload]) -> Turn:
-        turn = Turn([workload.name for workload in taken])
+    def _try(self, taken: list[Workload]) -> Iteration:
+        iteration = Iteration([workload.name for workload in taken])
         admission = None if self.usage is None else Admission(AdmissionContext(self.now, self.usage))
         result = self.scheduler.place(taken, self.now, admission=admission)
-        left = self.room.park(result, self.scheduler.profile, self.now, eager=self.strict)
+        left = self.pending_queue.add_unschedulable(result, self.scheduler.profile, self.now, eager=self.strict)
         for decision in self.scheduler.explained(left).decisions:
             if decision.placements:
-                turn.placed.append(decision.workload.name)
+                iteration.placed.append(decision.workload.name)
                 self._keep(decision)
             elif decision.reason is not None:
-                turn.reasons[decision.workload.name] = decision.reason
-        for group in self.room.unexplained(1000):
-            first = self.scheduler.with_reason(Decision(group.entry.workload, Outcome.WAITING), group.shortage)
+                iteration.reasons[decision.workload.name] = decision.reason
+        for group in self.pending_queue.unexplained(1000):
+            first = self.scheduler.with_reason(Decision(group.entry.workload, Outcome.WAITING), group.unplaced)
             assert first.reason is not None
-            for told in self.room.explained(group, first.reason):
-                assert told.reason is not None
-                turn.reasons[told.workload.name] = told.reason
-        return turn
+            for notified in self.pending_queue.explained(group, first.reason):
+                assert notified.reason is not None
+                iteration.reasons[notified.workload.name] = notified.reason
+        return iteration
 
     def _keep(self, decision: Decision) -> None:
-        """What was placed runs; what is left of the workload waits on, as the mirror would tell it."""
+        """Run the placed tasks, and requeue the rest of the workload as the mirror does."""
         workload = decision.workload
         for placement in decision.placements:
             ports = tuple(HostPort(port) for port in placement.ports)
@@ -159,6 +161,6 @@ class World:
                 occupied[placement.node_id] = occupied.get(placement.node_id, 0) + 1
             rest = replace(workload, tasks=left, placed_before=True, occupied=occupied)
             self.waiting[workload.name] = rest
-            self.room.admit(rest)
+            self.pending_queue.admit(rest)
         else:
             del self.waiting[workload.name]

@@ -10,16 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm, Toleration
 from mooring.model.decisions import Outcome
 from mooring.model.labels import equal_to
-from mooring.model.nodes import Node
-from mooring.model.pools import HeadOfLine
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.workloads import Workload
-from mooring.scheduling.usage import Usage
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import HeadOfLine
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.constraints import (
+    Constraints,
+    HostPort,
+    Spread,
+    Taint,
+    TaskTerm,
+    Toleration,
+)
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.tenant_usage import Usage
 from tests.scheduling.builders import NodeBuilder, WorkloadBuilder, id_of, node, workload
-from tests.scheduling.waiting_world import World
+from tests.scheduling.queue.queue_world import World
+from tests.selection import examples
 
 ZONES = ("a", "b", None)
 APPS = ("web", "db")
@@ -68,8 +76,8 @@ def workloads(draw: st.DrawFn, name: str) -> WorkloadBuilder:
     return WorkloadBuilder(replace(builder.workload, constraints=draw(st.just(Constraints()) | constraints)))
 
 
-class Room(RuleBasedStateMachine):
-    """After every change the room is given turns until it rests; then nothing may be left that a pass would place."""
+class PendingQueueMachine(RuleBasedStateMachine):
+    """After every change the queue iterates until it is idle; then nothing may be left that a pass would place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,28 +143,28 @@ class Room(RuleBasedStateMachine):
         world = self.world
         for _ in range(50):
             before = dict(world.waiting)
-            self._only_who_could_be_placed_is_woken()
-            if not world.room.restless and world.waiting == before:
+            self._only_placeable_workloads_are_requeued()
+            if not world.pending_queue.has_more_work and world.waiting == before:
                 break
         else:
-            pytest.fail("the room finds no rest")
-        assert world.turn_of_timer().placed == []
-        assert world.room.found_by_timer == 0
+            pytest.fail("the queue never becomes idle")
+        assert world.iterate_by_timer().placed == []
+        assert world.pending_queue.found_by_timer == 0
 
-    def _only_who_could_be_placed_is_woken(self) -> None:
-        """Apart from what came or changed. Gangs are woken by amounts, which says nothing about where each may be."""
+    def _only_placeable_workloads_are_requeued(self) -> None:
+        """Apart from new and changed work. Gangs are requeued by amounts, not by nodes."""
         world = self.world
         possible = {
             name
             for name, waiting in world.waiting.items()
             if waiting.gang or world.scheduler.explain(waiting, world.now).outcome is Outcome.PLACED
         }
-        turn = world.turn()
-        assert set(turn.tried) - self.changed <= possible
-        self.changed = {name for name in turn.placed if name in world.waiting}
+        iteration = world.iterate()
+        assert set(iteration.tried) - self.changed <= possible
+        self.changed = {name for name in iteration.placed if name in world.waiting}
 
     def _note_owners(self, node: Node) -> None:
-        """Who gets a node of its own for the first time is another to placement from then on."""
+        """Note the workloads of a new node owner as changed, because placement treats them differently from then on."""
         if node.owner is not None and node.owner not in self.world.cluster.owners:
             self.changed |= {name for name, each in self.world.waiting.items() if _belongs(each, node)}
 
@@ -165,11 +173,11 @@ def _belongs(waiting: Workload, node: Node) -> bool:
     return waiting.user_id == node.owner
 
 
-TestRoom = Room.TestCase
-TestRoom.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestPendingQueue = PendingQueueMachine.TestCase
+TestPendingQueue.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     head_of_line=st.sampled_from(HeadOfLine),
     limits=st.fixed_dictionaries({"ann": st.integers(1, 8), "ben": st.integers(1, 8)}),
@@ -188,14 +196,14 @@ TestRoom.settings = settings(max_examples=30, stateful_step_count=40, deadline=N
         max_size=25,
     ),
 )
-def test_what_quotas_and_the_line_keep_back_is_woken_by_what_cures_it(
+def test_workloads_held_back_by_quotas_or_the_queue_head_are_requeued_by_their_cure(
     head_of_line: HeadOfLine,
     limits: dict[str, int],
     story: list[tuple[str, int, int, int, int | None] | int | timedelta],
 ) -> None:
     usage = Usage()
     for user, cores in limits.items():
-        usage.tell(Tenant(Scope.USER, str(id_of(user))), limits={"cpu": cores * 1000}, name=user)
+        usage.update(Tenant(Scope.USER, str(id_of(user))), limits={"cpu": cores * 1000}, name=user)
     world = World([node("n1").cpu(4), node("n2").cpu(6)], head_of_line=head_of_line, usage=usage)
     for number, event in enumerate(story):
         if isinstance(event, int):
@@ -208,10 +216,10 @@ def test_what_quotas_and_the_line_keep_back_is_woken_by_what_cures_it(
             built = workload(f"w{number}").user(user).cpu(cpu).replicas(tasks).priority(priority).limit(seconds)
             world.submit(built.created(-number))
         for _ in range(50):
-            if not world.turn().tried and not world.room.restless:
+            if not world.iterate().tried and not world.pending_queue.has_more_work:
                 break
         for user, cores in limits.items():
             used = sum(task.request["cpu"] for task in world.running if task.user_id == id_of(user))
             assert used <= cores * 1000
-    assert world.turn_of_timer().placed == []
-    assert world.room.found_by_timer == 0
+    assert world.iterate_by_timer().placed == []
+    assert world.pending_queue.found_by_timer == 0

@@ -1,4 +1,4 @@
-"""Which change a filter takes for a cure. The cases of Kubernetes are run with the conformance tests."""
+"""Requeue hints of filters, by change. The conformance tests run the cases of Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mooring.model.constraints import (
+from mooring.model.labels import Operator, Requirement, equal_to
+from mooring.model.nodes.node import Node
+from mooring.model.workloads.constraints import (
     Constraints,
     HostPort,
     NodeTerm,
@@ -17,21 +19,27 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
-from mooring.model.labels import Operator, Requirement, equal_to
-from mooring.model.nodes import Node
 from mooring.scheduling import Cluster
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.filters.host_ports import HostPortsFilter
-from mooring.scheduling.filters.licence import LicenceFilter
-from mooring.scheduling.filters.resources import ResourcesFilter
-from mooring.scheduling.filters.taints import TaintsFilter
-from mooring.scheduling.filters.task_affinity import TaskAffinityFilter
-from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
-from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
-from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
-from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange, Watch, worth_trying
-from mooring.scheduling.plugins import DependsOn, Filter, Rejection
-from mooring.scheduling.shapes import Shape, shape_of
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape, shape_of
+from mooring.scheduling.plugins.filters.host_ports import HostPortsFilter
+from mooring.scheduling.plugins.filters.licence import LicenceFilter
+from mooring.scheduling.plugins.filters.resources import ResourcesFilter
+from mooring.scheduling.plugins.filters.taints import TaintsFilter
+from mooring.scheduling.plugins.filters.task_affinity import TaskAffinityFilter
+from mooring.scheduling.plugins.filters.task_anti_affinity import TaskAntiAffinityFilter
+from mooring.scheduling.plugins.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.plugins.filters.topology_spread import TopologySpreadFilter
+from mooring.scheduling.plugins.protocols import DependsOn, Filter, Rejection
+from mooring.scheduling.queue.requeue_hints import (
+    Change,
+    Described,
+    NodeChange,
+    OwnChange,
+    TaskChange,
+    Watch,
+    worth_trying,
+)
 from tests.scheduling.builders import id_of, node, workload
 
 WEB, DB = (("app", "web"),), (("app", "db"),)
@@ -69,7 +77,7 @@ def placed_at(zone: str | None) -> Node:
         (4, 4, False),
     ],
 )
-def test_a_node_cures_a_shortage_if_it_could_hold_the_task_and_offers_more_than_before(
+def test_a_node_cures_a_lack_of_resources_if_it_fits_the_task_and_offers_more_than_before(
     before: int | None, after: int, expected: bool
 ):
     change = NodeChange(None if before is None else node("n").cpu(before).node, node("n").cpu(after).node)
@@ -83,7 +91,7 @@ def test_more_tasks_allowed_on_a_node_cure_its_having_too_many():
     assert not worth((ResourcesFilter(), TasksPerNodeFilter()), NodeChange(few, replace(more, allocatable={})))
 
 
-def test_a_task_that_leaves_or_shrinks_in_what_is_asked_for_cures_a_shortage():
+def test_a_task_that_releases_a_requested_slot_cures_a_lack_of_resources():
     assert worth(ResourcesFilter(), TaskChange(task(1), None))
     assert worth(ResourcesFilter(), TaskChange(task(2), task(1)))
     assert not worth(ResourcesFilter(), TaskChange(task(1), task(2)))
@@ -160,10 +168,10 @@ def test_one_of_the_terms_is_enough_to_keep_away():
     assert worth(TaskAntiAffinityFilter(), leaves, anti_affinity=(BY_WEB, BY_DB))
 
 
-def test_a_task_that_kept_others_away_cures_by_leaving():
+def test_the_end_of_a_task_with_anti_affinity_cures_a_rejection():
     cluster = Cluster([placed_at("a")])
     loner = Constraints(anti_affinity=(BY_WEB,))
-    cluster.tell_tasks(id_of("n"), [(loner, 1)])
+    cluster.set_tasks(id_of("n"), [(loner, 1)])
     leaves = TaskChange(Described(loner, {}), None)
     assert worth(TaskAntiAffinityFilter(), leaves, cluster, labels=WEB)
     assert not worth(TaskAntiAffinityFilter(), leaves, cluster, labels=DB)

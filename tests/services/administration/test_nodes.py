@@ -1,4 +1,4 @@
-"""What an admin does with nodes, and the audit as people ask for it."""
+"""Administration of nodes, and the audit."""
 
 import asyncio
 
@@ -6,59 +6,59 @@ import pytest
 from sqlalchemy import select, update
 
 from mooring.clock import now
-from mooring.intake.auditing import Auditor
-from mooring.intake.nodes import NodeAdmin, simulated_request
-from mooring.model.constraints import Effect, Taint
 from mooring.model.errors import Conflict, InvalidInput, NotFound
-from mooring.model.suspicion import FAILING
-from mooring.model.workloads import Kind
-from mooring.store import suspicion
-from mooring.store.engine import Connection
+from mooring.model.nodes.suspicion import FAILING
+from mooring.model.workloads.constraints import Effect, Taint
+from mooring.model.workloads.workload import Kind
+from mooring.services.administration.audit import Auditor
+from mooring.services.administration.nodes import NodeAdmin, simulated_request
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import suspicion
+from mooring.store.nodes.taints import timed_taints
 from mooring.store.tables import node_resources, nodes
-from mooring.store.taints import standing
-from mooring.wire.api import DrainRequest, TaintsChange
+from mooring.wire.cluster.nodes import DrainRequest, TaintsChange
 from tests.store.databases import on_postgresql, on_sqlite
-from tests.store.harbour import Harbour, someone_waits_for_a_lock
+from tests.store.harness import Harness, someone_waits_for_a_lock
 
 
 @on_sqlite
-async def test_simulated_nodes_come_only_where_they_are_allowed(harbour: Harbour):
-    admin = NodeAdmin(harbour.database, simulation_allowed=False)
+async def test_simulated_nodes_come_only_where_they_are_allowed(harness: Harness):
+    admin = NodeAdmin(harness.database, simulation_allowed=False)
     with pytest.raises(Conflict, match="--demo") as refused:
-        await admin.add_simulated(harbour.principal, simulated_request(1, "eu-west"))
+        await admin.add_simulated(harness.principal, simulated_request(1, "eu-west"))
     assert refused.value.code == "simulation-refused"
-    node_id = await NodeAdmin(harbour.database, simulation_allowed=True).add_simulated(
-        harbour.principal, simulated_request(1, "eu-west")
+    node_id = await NodeAdmin(harness.database, simulation_allowed=True).add_simulated(
+        harness.principal, simulated_request(1, "eu-west")
     )
-    node = await harbour.node_row(node_id)
+    node = await harness.node_row(node_id)
     assert (node.name, node.simulated, node.status, node.region) == ("sim-01", True, "READY", "eu-west")
     with pytest.raises(InvalidInput):
         simulated_request(0, "eu-west")
 
 
-async def test_a_node_removed_by_force_takes_its_tasks_with_it(harbour: Harbour):
-    admin = NodeAdmin(harbour.database, simulation_allowed=True)
-    await harbour.node("n1")
-    service, job = await harbour.submit("web"), await harbour.submit("job", kind=Kind.SESSION)
-    await harbour.place()
+async def test_a_node_removed_by_force_takes_its_tasks_with_it(harness: Harness):
+    admin = NodeAdmin(harness.database, simulation_allowed=True)
+    await harness.node("n1")
+    service, job = await harness.submit("web"), await harness.submit("job", kind=Kind.SESSION)
+    await harness.place()
     with pytest.raises(Conflict, match="by force"):
-        await admin.remove(harbour.principal, "n1", force=False)
-    await admin.remove(harbour.principal, "n1", force=True)
-    assert (await harbour.statuses(service), await harbour.statuses(job)) == (["LOST"], ["LOST"])
-    await harbour.replace_ended()
+        await admin.remove(harness.principal, "n1", force=False)
+    await admin.remove(harness.principal, "n1", force=True)
+    assert (await harness.statuses(service), await harness.statuses(job)) == (["LOST"], ["LOST"])
+    await harness.replace_ended()
     for workload_id in (service, job):
-        assert [(t.attempt, t.status) for t in await harbour.tasks(workload_id)] == [(2, "PENDING")]
-    assert await harbour.findings() == []
+        assert [(t.attempt, t.status) for t in await harness.tasks(workload_id)] == [(2, "PENDING")]
+    assert await harness.findings() == []
     with pytest.raises(NotFound, match="'n1'"):
-        await admin.remove(harbour.principal, "n1", force=True)
+        await admin.remove(harness.principal, "n1", force=True)
 
 
 @on_postgresql
 async def test_removing_by_force_waits_for_a_bind_before_it_touches_the_counters(
-    harbour: Harbour, retried: list[Exception]
+    harness: Harness, retried: list[Exception]
 ):
-    node_id = await harbour.node("n1")
-    await harbour.run(await harbour.submit("web"))
+    node_id = await harness.node("n1")
+    await harness.run(await harness.submit("web"))
     looked, go_on = asyncio.Event(), asyncio.Event()
 
     async def bind(connection: Connection) -> None:
@@ -69,66 +69,66 @@ async def test_removing_by_force_waits_for_a_bind_before_it_touches_the_counters
         counters = node_resources.c
         await connection.execute(update(node_resources).where(counters.node_id == node_id).values(held=counters.held))
 
-    binding = asyncio.create_task(harbour.database.write(bind))
+    binding = asyncio.create_task(harness.database.write(bind))
     await looked.wait()
-    admin = NodeAdmin(harbour.database, simulation_allowed=True)
-    removing = asyncio.create_task(admin.remove(harbour.principal, "n1", force=True))
-    while not await someone_waits_for_a_lock(harbour.database):
+    admin = NodeAdmin(harness.database, simulation_allowed=True)
+    removing = asyncio.create_task(admin.remove(harness.principal, "n1", force=True))
+    while not await someone_waits_for_a_lock(harness.database):
         assert not removing.done()
     go_on.set()
     await binding
     await removing
     assert retried == []
-    assert await harbour.findings() == []
+    assert await harness.findings() == []
 
 
 @on_sqlite
-async def test_an_unknown_node_cannot_be_drained(harbour: Harbour):
-    admin = NodeAdmin(harbour.database, simulation_allowed=True)
+async def test_an_unknown_node_cannot_be_drained(harness: Harness):
+    admin = NodeAdmin(harness.database, simulation_allowed=True)
     with pytest.raises(NotFound):
-        await admin.drain(harbour.principal, "nowhere", DrainRequest())
-    node_id = await harbour.node("n1")
-    await admin.drain(harbour.principal, "n1", DrainRequest())
-    assert (await harbour.node_row(node_id)).status == "DRAINING"
-    await admin.resume(harbour.principal, "n1")
-    assert (await harbour.node_row(node_id)).status == "READY"
+        await admin.drain(harness.principal, "nowhere", DrainRequest())
+    node_id = await harness.node("n1")
+    await admin.drain(harness.principal, "n1", DrainRequest())
+    assert (await harness.node_row(node_id)).status == "DRAINING"
+    await admin.resume(harness.principal, "n1")
+    assert (await harness.node_row(node_id)).status == "READY"
 
 
 @on_sqlite
-async def test_an_admin_taints_nodes_but_leaves_mooring_its_own(harbour: Harbour):
-    admin, who = NodeAdmin(harbour.database, simulation_allowed=True), harbour.principal
-    node_id = await harbour.node("n1")
+async def test_an_admin_taints_nodes_but_leaves_mooring_its_own(harness: Harness):
+    admin, who = NodeAdmin(harness.database, simulation_allowed=True), harness.principal
+    node_id = await harness.node("n1")
     added = {"add": [{"key": "spot", "effect": "NoExecute"}, {"key": "spot"}, {"key": "lab", "value": "a"}]}
     await admin.change_taints(who, "n1", TaintsChange.model_validate(added))
     at = now()
-    await harbour.database.write(
-        lambda c: suspicion.avoid(c, {node_id: "bad"}, actor="suspicion", now=at, term=harbour.office.term)
+    await harness.database.write(
+        lambda c: suspicion.avoid(c, {node_id: "bad"}, actor="suspicion", now=at, term=harness.leadership.term)
     )
-    since = {each.taint: each.since for each in standing(await harbour.node_row(node_id))}
+    since = {each.taint: each.since for each in timed_taints(await harness.node_row(node_id))}
     changed = {"add": [{"key": "lab", "value": "b"}], "remove": [{"key": "spot", "effect": "NoSchedule"}]}
     await admin.change_taints(who, "n1", TaintsChange.model_validate(changed))
-    row = await harbour.node_row(node_id)
-    found = {each.taint: each for each in standing(row)}
+    row = await harness.node_row(node_id)
+    found = {each.taint: each for each in timed_taints(row)}
     spot = Taint("spot", effect=Effect.NO_EXECUTE)
     assert set(found) == {spot, FAILING, Taint("lab", "b")}
     assert (found[spot].since, found[FAILING].reason) == (since[spot], "bad")
     for wrong in ({"remove": [{"key": FAILING.key}]}, {"add": [{"key": "mooring/other"}]}):
-        with pytest.raises(InvalidInput, match="Mooring's own"):
+        with pytest.raises(InvalidInput, match="reserved for Mooring"):
             await admin.change_taints(who, "n1", TaintsChange.model_validate(wrong))
-    assert await harbour.node_row(node_id) == row
+    assert await harness.node_row(node_id) == row
     # What changes nothing is no change.
     await admin.change_taints(who, "n1", TaintsChange.model_validate(changed))
-    assert (await harbour.node_row(node_id)).generation == row.generation
+    assert (await harness.node_row(node_id)).generation == row.generation
 
 
 @on_sqlite
-async def test_the_audit_reports_and_repairs(harbour: Harbour):
-    auditor = Auditor(harbour.database)
-    await harbour.node("n1")
+async def test_the_audit_reports_and_repairs(harness: Harness):
+    auditor = Auditor(harness.database)
+    await harness.node("n1")
     assert (await auditor.audit()).clean
-    await harbour.database.write(lambda c: c.execute(update(node_resources).values(used=5)))
+    await harness.database.write(lambda c: c.execute(update(node_resources).values(used=5)))
     report = await auditor.audit()
     assert not report.clean
     assert {finding.rule for finding in report.findings} == {"ledger = counters"}
-    repaired = await auditor.repair(harbour.principal)
+    repaired = await auditor.repair(harness.principal)
     assert (repaired.clean, repaired.repaired) == (True, 2)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.intake.booking_limits import check_policy, check_quota
-from mooring.model.admission import AdmissionError
+from mooring.model.calendar.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.errors import InvalidInput
-from mooring.model.policies import Policy, parse_policy, policy_rules
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
-from mooring.store.booked import kept_by
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.model.tenancy.policies import Policy, parse_policy, policy_rules
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.services.bookings.booking_limits import check_policy, check_quota
+from mooring.store.reservations.booked_amounts import amounts_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -41,7 +41,7 @@ def slot(start: float = 1, hours: float = 1, *, cpu: int = 1, count: int = 1, le
 
 def refused(policy: Policy, live: Sequence[Timeslot], *new: Timeslot) -> str | None:
     try:
-        check_policy(policy, [kept_by(each) for each in live], new, NOW)
+        check_policy(policy, [amounts_of(each) for each in live], new, NOW)
     except InvalidInput as error:
         return error.code
     return None
@@ -92,7 +92,7 @@ def test_rules_of_bookings_are_written_and_read_as_others_are():
 
 def exceeds(limit: int, live: Sequence[Timeslot], *new: Timeslot, running: int = 0) -> dict[str, Any] | None:
     try:
-        there = [kept_by(each) for each in live]
+        there = [amounts_of(each) for each in live]
         check_quota(VISION, "vision", {"cpu": limit * 1000}, {"cpu": running * 1000}, there, new)
     except AdmissionError as error:
         [violation] = error.violations
@@ -106,7 +106,7 @@ def test_the_error_names_whose_quota_it_is():
     assert refusal.value.code == "project-quota-exceeded"
 
 
-def test_what_overlaps_at_some_moment_is_added_up_and_what_follows_is_not():
+def test_overlapping_timeslots_are_added_and_consecutive_ones_are_not():
     there = [slot(1, 1, cpu=4), slot(2, 1, cpu=4)]
     # Both are within its window, but never at the same time.
     assert exceeds(8, there, slot(1, 2, cpu=4)) is None
@@ -115,11 +115,11 @@ def test_what_overlaps_at_some_moment_is_added_up_and_what_follows_is_not():
     assert exceeds(8, there, slot(3, 1, cpu=8)) is None
 
 
-def test_the_lead_is_part_of_what_is_kept():
+def test_the_lead_counts_as_reserved_time():
     assert exceeds(8, [slot(1, 1, cpu=4)], slot(2, 1, cpu=8, lead=60)) == {"used": 4, "requested": 8}
 
 
-def test_what_runs_without_an_end_counts():
+def test_running_work_without_an_end_counts():
     assert exceeds(8, [], slot(cpu=4), running=4) is None
     assert exceeds(8, [], slot(cpu=4), running=5) == {"used": 5, "requested": 4}
 
@@ -129,7 +129,7 @@ def test_the_occurrences_of_a_series_count_against_each_other():
     assert exceeds(8, [], slot(1, 1.5, cpu=5), slot(2, 1, cpu=5)) == {"used": 5, "requested": 5}
 
 
-def test_who_asks_for_nothing_of_a_slot_is_not_refused_for_it():
+def test_a_request_of_zero_is_not_refused_for_a_slot():
     assert exceeds(8, [slot(cpu=20)], slot(cpu=0)) is None
 
 
@@ -147,13 +147,13 @@ windows = st.builds(
 def test_a_quota_is_exceeded_exactly_where_it_is_at_some_hour(
     live: list[Timeslot], new: list[Timeslot], limit: int, running: int
 ):
-    def kept(slots: Sequence[Timeslot], hour: int) -> int:
+    def stored(slots: Sequence[Timeslot], hour: int) -> int:
         moment = NOW + hour * HOUR
         return sum(s.request["cpu"] * s.count for s in slots if s.eligible_at <= moment < s.ends_at)
 
     asking = [s for s in new if s.request["cpu"]]
     over = any(
-        kept(asking, hour) and running * 1000 + kept(live, hour) + kept(asking, hour) > limit * 1000
+        stored(asking, hour) and running * 1000 + stored(live, hour) + stored(asking, hour) > limit * 1000
         for hour in range(-2, 24)
     )
     assert (exceeds(limit, live, *new, running=running) is not None) is over

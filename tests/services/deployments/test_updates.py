@@ -1,9 +1,9 @@
-"""What an update makes of a template; a template is the same again after it was a request."""
+"""Updates of deployment templates; a template converted to a request and back is unchanged."""
 
 import pytest
 
-from mooring.intake.updates import as_request, cause_of, rollout_of, updated
-from mooring.model.containers import (
+from mooring.model.errors import InvalidInput
+from mooring.model.workloads.containers import (
     Container,
     Mount,
     Probe,
@@ -13,10 +13,15 @@ from mooring.model.containers import (
     Volume,
     VolumeKind,
 )
-from mooring.model.errors import InvalidInput
-from mooring.model.rollouts import Rollout
-from mooring.wire.containers import TaskTemplateRequest
-from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+from mooring.model.workloads.rollouts import Rollout
+from mooring.services.deployments.updates import (
+    as_request,
+    cause_of,
+    rollout_of,
+    updated,
+)
+from mooring.wire.workloads.containers import TaskTemplateRequest
+from mooring.wire.workloads.rollouts import RolloutRequest, UpdateRequest
 
 FULL = TaskTemplate(
     containers=(
@@ -61,7 +66,7 @@ def test_a_template_loses_nothing_where_one_word_of_it_changes(template: TaskTem
     assert back == template
 
 
-def test_what_is_said_of_one_container_changes_that_one():
+def test_a_change_of_one_container_leaves_the_others():
     asked = UpdateRequest(container="proxy", image="proxy:2", environment={"X": "1"}, resources={"cpu": "1"})
     new = updated(FULL, asked, 3)
     assert new.containers == FULL.containers

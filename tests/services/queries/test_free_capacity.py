@@ -1,4 +1,4 @@
-"""What would start now: the answer and the scheduler agree."""
+"""Free capacity: the answer and the scheduler agree."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -8,24 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.clock import now
-from mooring.intake.questions import Questions
-from mooring.intake.room import Left, room_in
-from mooring.model.constraints import Effect, Taint
-from mooring.model.devices import Device
 from mooring.model.errors import NotFound
-from mooring.model.nodes import Node
-from mooring.model.pools import PoolPolicy
-from mooring.model.quotas import SESSIONS, Scope
-from mooring.model.slots import parse_amounts, slot_type
-from mooring.model.tenants import Principal, Role
-from mooring.model.workloads import Workload
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.resources.devices import Device
+from mooring.model.resources.slots import parse_amounts, slot_type
+from mooring.model.tenancy.quotas import SESSIONS, Scope
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.model.workloads.constraints import Effect, Taint
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler
-from mooring.store import quotas
-from mooring.store.engine import Connection
-from mooring.store.quotas import QuotaChange
+from mooring.services.queries.free_capacity import QuotaHeadroom, free_in_pool
+from mooring.services.queries.queries import Queries
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import quotas
+from mooring.store.tenancy.quotas import QuotaChange
 from tests.scheduling.builders import NOW, NodeBuilder, id_of, node
+from tests.selection import examples
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 ADA = Principal(id_of("ada"), "ada", Role.USER, UUID(int=1), UUID(int=2), "key")
 POLICY = PoolPolicy("balanced")
@@ -49,14 +50,14 @@ def test_boxes_are_the_largest_requests_of_which_none_is_a_part_of_another():
         node("c").cpu(2).memory("4Gi"),
         node("d").cpu(8).memory("4Gi"),
     )
-    room = room_in("default", POLICY, nodes, ADA, Left())
+    room = free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom())
     assert (room.pool, room.nodes) == ("default", 4)
     assert room.free == {"cpu": "21", "memory": "28Gi"}
     assert room.largest == {"cpu": "8", "memory": "16Gi"}
     assert room.boxes == [{"cpu": "3", "memory": "16Gi"}, {"cpu": "8", "memory": "4Gi"}]
 
 
-def test_nodes_that_take_nothing_of_the_asker_have_no_room():
+def test_nodes_that_accept_no_work_of_the_user_have_no_free_capacity():
     nodes = build(
         node("owned").cpu(1).owner("ada"),
         node("foreign").cpu(64).owner("ben"),
@@ -66,20 +67,22 @@ def test_nodes_that_take_nothing_of_the_asker_have_no_room():
     tainted = replace(node("tainted").cpu(64).node, taints=(Taint("lab"),))
     disliked = replace(node("disliked").cpu(2).node, taints=(Taint("lab", effect=Effect.PREFER_NO_SCHEDULE),))
     closed = replace(node("closed").cpu(64).node, schedulable=False)
-    room = room_in("default", POLICY, [*nodes, tainted, disliked, closed], ADA, Left())
+    room = free_in_pool("default", POLICY, [*nodes, tainted, disliked, closed], ADA, QuotaHeadroom())
     assert (room.nodes, room.largest) == (2, {"cpu": "2"})
     crowded = build(node("busy").cpu(8).tasks(2))
-    assert room_in("default", replace(POLICY, max_tasks_per_node=2), crowded, ADA, Left()).boxes == []
+    assert free_in_pool("default", replace(POLICY, max_tasks_per_node=2), crowded, ADA, QuotaHeadroom()).boxes == []
 
 
-def test_what_the_quotas_leave_bounds_the_requests():
+def test_quota_headroom_bounds_the_largest_requests():
     nodes = build(node("a").cpu(8).memory("4Gi"), node("b").cpu(4).memory("16Gi"))
-    left = Left(((Scope.USER, "ada", {"cpu": 6000}), (Scope.PROJECT, "vision", {"cpu": 2000, "memory": 8 << 30})))
-    room = room_in("default", POLICY, nodes, ADA, left)
+    left = QuotaHeadroom(
+        ((Scope.USER, "ada", {"cpu": 6000}), (Scope.PROJECT, "vision", {"cpu": 2000, "memory": 8 << 30}))
+    )
+    room = free_in_pool("default", POLICY, nodes, ADA, left)
     assert room.free == {"cpu": "12", "memory": "20Gi"}
     assert room.boxes == [{"cpu": "2", "memory": "8Gi"}]
-    no_session = Left(((Scope.DOMAIN, "lab", {SESSIONS: 0}),))
-    assert room_in("default", POLICY, nodes, ADA, no_session).boxes == []
+    no_session = QuotaHeadroom(((Scope.DOMAIN, "lab", {SESSIONS: 0}),))
+    assert free_in_pool("default", POLICY, nodes, ADA, no_session).boxes == []
 
 
 def gpu_node(name: str, *free: int) -> Node:
@@ -99,15 +102,18 @@ def gpu_node(name: str, *free: int) -> Node:
 )
 def test_of_devices_there_is_as_much_as_can_be_shared_out(free: tuple[int, ...], apart: str, split: str):
     nodes = [gpu_node("g", *free)]
-    assert room_in("default", POLICY, nodes, ADA, Left()).largest["gpu"] == apart
-    assert room_in("default", replace(POLICY, fragmentation=True), nodes, ADA, Left()).largest["gpu"] == split
+    assert free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom()).largest["gpu"] == apart
+    assert (
+        free_in_pool("default", replace(POLICY, fragmentation=True), nodes, ADA, QuotaHeadroom()).largest["gpu"]
+        == split
+    )
 
 
 amount = st.integers(0, 4)
 
 
 @given(st.lists(st.tuples(amount, amount, amount, st.lists(st.integers(0, 1000), max_size=3)), min_size=1, max_size=4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_every_box_starts_and_nothing_larger_does(rows: list[tuple[int, int, int, list[int]]]):
     nodes = []
     for number, (cpu, memory, used, devices) in enumerate(rows):
@@ -115,7 +121,7 @@ def test_every_box_starts_and_nothing_larger_does(rows: list[tuple[int, int, int
         allocatable = {**found.allocatable, "cpu": cpu * 1000, "memory": memory << 30}
         used_slots = {**found.used, "cpu": min(used, cpu) * 1000}
         nodes.append(replace(found, allocatable=allocatable, used=used_slots))
-    room = room_in("default", POLICY, nodes, ADA, Left())
+    room = free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom())
     for box in room.boxes:
         assert starts(nodes, parse_amounts(box))
     for slot, largest in room.largest.items():
@@ -125,23 +131,23 @@ def test_every_box_starts_and_nothing_larger_does(rows: list[tuple[int, int, int
 
 
 @on_sqlite
-async def test_the_answer_comes_from_the_store_with_the_quotas_of_whoever_asks(harbour: Harbour):
-    await harbour.node("n1", cpu=8, memory="16Gi")
-    await harbour.run(await harbour.submit("job", cpu=3, memory="1Gi"))
+async def test_free_capacity_comes_from_the_store_within_the_quotas_of_the_user(harness: Harness):
+    await harness.node("n1", cpu=8, memory="16Gi")
+    await harness.run(await harness.submit("job", cpu=3, memory="1Gi"))
 
     async def limit(connection: Connection) -> None:
-        found = await quotas.find(connection, Scope.PROJECT, str(harbour.principal.project_id))
+        found = await quotas.find(connection, Scope.PROJECT, str(harness.principal.project_id))
         await quotas.set_quota(connection, found, QuotaChange(limits=parse_amounts({"memory": "5Gi"})), now())
 
-    await harbour.database.write(limit)
-    questions = Questions(harbour.database)
-    room = await questions.free(harbour.principal, None)
+    await harness.database.write(limit)
+    queries = Queries(harness.database)
+    room = await queries.free(harness.principal, None)
     assert [found.pool for found in room.pools] == ["default", "simulated"]
     assert room.pools[0].boxes == [{"cpu": "5", "memory": "4Gi"}]
     assert room.pools[0].free == {"cpu": "5", "memory": "15Gi"}
     assert [(quota.scope, quota.name, quota.left) for quota in room.quotas] == [
         ("project", "default", {"memory": "4Gi"})
     ]
-    assert (await questions.free(harbour.principal, "simulated")).pools[0].boxes == []
+    assert (await queries.free(harness.principal, "simulated")).pools[0].boxes == []
     with pytest.raises(NotFound, match="no pool 'nowhere' that you may use"):
-        await questions.free(harbour.principal, "nowhere")
+        await queries.free(harness.principal, "nowhere")

@@ -5,34 +5,34 @@ from typing import Any
 
 import pytest
 
-from mooring.intake.hooks import Hooks
-from mooring.intake.intake import Intake
-from mooring.model.admission import AdmissionError
-from mooring.model.pools import Moment
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, AdmissionContext
-from mooring.scheduling.admission.user_resource_limit import UserResourceLimit
-from mooring.store.engine import Database
-from tests.intake.test_intake import count, outcomes, request
+from mooring.scheduling.plugins.validators.user_resource_limit import UserResourceLimit
+from mooring.services.submission.hooks import Hooks
+from mooring.services.submission.submission import SubmissionService
+from mooring.store.core.engine import Database
 from tests.mirror.test_admission import limit
+from tests.services.submission.test_submission import count, outcomes, request
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
-from tests.store.test_admission import give_policy
+from tests.store.harness import Harness
+from tests.store.tenancy.test_pending_counts import give_policy
 
 
 def asking(cpu: str) -> dict[str, Any]:
     return {"containers": [{"command": ["true"], "resources": {"cpu": cpu}}]}
 
 
-async def test_so_many_wait_and_no_more(harbour: Harbour):
-    await give_policy(harbour, "keypair", {"max_pending": 2})
-    intake = Intake(harbour.database)
-    found = await outcomes(intake, harbour.principal, *map(request, "abcd"))
+async def test_submissions_beyond_the_pending_limit_are_refused(harness: Harness):
+    await give_policy(harness, "keypair", {"max_pending": 2})
+    submissions = SubmissionService(harness.database)
+    found = await outcomes(submissions, harness.principal, *map(request, "abcd"))
     assert found.count("admission-refused") == 2
     with pytest.raises(AdmissionError) as refused:
-        await intake.submit(harbour.principal, request("e"))
-    key = harbour.principal.access_key
+        await submissions.submit(harness.principal, request("e"))
+    key = harness.principal.access_key
     assert refused.value.message == f"keypair '{key}' cannot have more than 2 workloads waiting; 2 wait already"
     assert refused.value.details["violations"] == [
         {
@@ -47,23 +47,23 @@ async def test_so_many_wait_and_no_more(harbour: Harbour):
         }
     ]
     assert (refused.value.details["project"], refused.value.details["domain"]) == ("default", "default")
-    assert await count(harbour) == 2
+    assert await count(harness) == 2
 
 
-async def test_what_leaves_the_queue_makes_place_for_another(harbour: Harbour):
-    await give_policy(harbour, "user", {"max_pending": 1})
-    await harbour.node("n1")
-    intake = Intake(harbour.database)
-    assert await outcomes(intake, harbour.principal, request("a")) == ["a"]
-    assert await outcomes(intake, harbour.principal, request("b")) == ["admission-refused"]
-    await harbour.place()
-    assert await outcomes(intake, harbour.principal, request("b")) == ["b"]
+async def test_a_workload_that_leaves_the_queue_admits_another(harness: Harness):
+    await give_policy(harness, "user", {"max_pending": 1})
+    await harness.node("n1")
+    submissions = SubmissionService(harness.database)
+    assert await outcomes(submissions, harness.principal, request("a")) == ["a"]
+    assert await outcomes(submissions, harness.principal, request("b")) == ["admission-refused"]
+    await harness.place()
+    assert await outcomes(submissions, harness.principal, request("b")) == ["b"]
 
 
-async def test_of_a_batch_the_others_go_on(harbour: Harbour):
-    await give_policy(harbour, "project", {"max_pending_slots": {"cpu": "4"}})
+async def test_of_a_batch_the_others_go_on(harness: Harness):
+    await give_policy(harness, "project", {"max_pending_slots": {"cpu": "4"}})
     sent = [{"name": name, **asking(cpu)} for name, cpu in (("a", "3"), ("b", "2"), ("c", "1"))]
-    answer = await Intake(harbour.database).submit_batch(harbour.principal, sent)
+    answer = await SubmissionService(harness.database).submit_batch(harness.principal, sent)
     assert [item.error.code if item.error else item.name for item in answer.workloads] == [
         "a",
         "admission-refused",
@@ -80,16 +80,16 @@ async def test_of_a_batch_the_others_go_on(harbour: Harbour):
     assert "5 cpu would wait, which exceeds the pending limit" in answer.workloads[1].error.message
 
 
-async def test_two_servers_together_let_in_no_more_than_one_would(harbour: Harbour, migrated_url: str):
-    await give_policy(harbour, "keypair", {"max_pending": 5})
+async def test_two_servers_admit_no_more_than_one_would(harness: Harness, migrated_url: str):
+    await give_policy(harness, "keypair", {"max_pending": 5})
     other = Database(migrated_url)
-    servers = [Intake(harbour.database), Intake(other)]
+    servers = [SubmissionService(harness.database), SubmissionService(other)]
     found = await asyncio.gather(
-        *(outcomes(servers[number % 2], harbour.principal, request(f"w{number}")) for number in range(12))
+        *(outcomes(servers[number % 2], harness.principal, request(f"w{number}")) for number in range(12))
     )
     await other.close()
     assert sum(one != ["admission-refused"] for one in found) == 5
-    assert await count(harbour) == 5
+    assert await count(harness) == 5
 
 
 class AtOnce(UserResourceLimit):
@@ -99,11 +99,11 @@ class AtOnce(UserResourceLimit):
 
 
 @on_sqlite
-async def test_a_quota_can_refuse_at_submission(harbour: Harbour):
-    await limit(harbour, Tenant(Scope.USER, str(harbour.principal.user_id)), {"cpu": 2000})
-    intake = Intake(harbour.database, validators=[AtOnce()])
+async def test_a_quota_can_refuse_at_submission(harness: Harness):
+    await limit(harness, Tenant(Scope.USER, str(harness.principal.user_id)), {"cpu": 2000})
+    submissions = SubmissionService(harness.database, validators=[AtOnce()])
     small, large = request("small", **asking("2")), request("large", **asking("3"))
-    assert await outcomes(intake, harbour.principal, small, large) == ["small", "admission-refused"]
+    assert await outcomes(submissions, harness.principal, small, large) == ["small", "admission-refused"]
 
 
 class Quiet:
@@ -118,6 +118,9 @@ class Quiet:
 
 
 @on_sqlite
-async def test_a_validator_of_a_package_is_asked_at_submission(harbour: Harbour):
-    intake = Intake(harbour.database, Hooks(), [*BUILT_IN_VALIDATORS, Quiet()])
-    assert await outcomes(intake, harbour.principal, request("noise"), request("ok")) == ["admission-refused", "ok"]
+async def test_a_validator_of_a_package_is_asked_at_submission(harness: Harness):
+    submissions = SubmissionService(harness.database, Hooks(), [*BUILT_IN_VALIDATORS, Quiet()])
+    assert await outcomes(submissions, harness.principal, request("noise"), request("ok")) == [
+        "admission-refused",
+        "ok",
+    ]

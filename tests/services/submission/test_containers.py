@@ -1,4 +1,4 @@
-"""What a request says about containers becomes what its tasks are made from, or an error that names what is wrong."""
+"""Requested containers become the template of tasks, or an error that names the problem."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,10 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from mooring.intake.circumstances import Circumstances
-from mooring.intake.containers import template_of
-from mooring.intake.translation import translate
-from mooring.model.containers import (
+from mooring.model.errors import InvalidInput, NotAllowed
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.model.workloads.containers import (
     Container,
     Mount,
     Probe,
@@ -18,14 +19,13 @@ from mooring.model.containers import (
     Volume,
     VolumeKind,
 )
-from mooring.model.errors import InvalidInput, NotAllowed
-from mooring.model.pools import PoolPolicy
-from mooring.model.resources import requests_of
-from mooring.model.tenants import Principal, Role
-from mooring.model.workloads import Kind
-from mooring.store.pools import Pool
-from mooring.store.workloads import NewWorkload
-from mooring.wire.api import WorkloadRequest
+from mooring.model.workloads.workload import Kind
+from mooring.services.submission.containers import template_of
+from mooring.services.submission.submission_context import SubmissionContext
+from mooring.services.submission.translation import translate
+from mooring.store.nodes.pools import Pool
+from mooring.store.workloads.new_workloads import NewWorkload
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 WHO = Principal(UUID(int=1), "ada", Role.USER, UUID(int=2), UUID(int=3), "AK")
 SCRATCH = [{"name": "data"}]
@@ -93,7 +93,7 @@ def test_everything_that_can_be_said_of_a_container_is_translated():
     assert made.volumes == (Volume("data", VolumeKind.HOST, "/data"),)
 
 
-def test_what_is_only_limited_is_asked_for_as_well():
+def test_a_slot_with_only_a_limit_is_requested_in_the_same_amount():
     assert requests_of(of({"limits": {"memory": "1Gi"}})) == {"memory": 1 << 30}
 
 
@@ -214,7 +214,7 @@ def test_init_containers_count_at_their_largest_moment_and_sidecars_all_the_time
         ),
     ],
 )
-def test_containers_that_cannot_be_meant_are_refused(request_body: dict[str, Any], code: str):
+def test_invalid_containers_are_rejected(request_body: dict[str, Any], code: str):
     first = {"image": "nginx", **request_body.pop("container", {})}
     request_body["containers"] = [first, *request_body.get("containers", [])]
     with pytest.raises(InvalidInput) as refused:
@@ -236,14 +236,18 @@ def test_containers_that_cannot_be_meant_are_refused(request_body: dict[str, Any
         {"capabilities": ["CHOWN"]},
         {"privileged": True},
         {"shared_memory": "1Gi"},
-        {"terminal": True},
     ],
     ids=lambda said: next(iter(said)),
 )
-def test_what_only_containers_have_is_refused_for_processes(said: dict[str, Any]):
+def test_container_fields_are_refused_for_processes(said: dict[str, Any]):
     with pytest.raises(InvalidInput, match=next(iter(said))) as refused:
         template(containers=[{"command": ["true"], **said}])
     assert refused.value.code == "containers-only"
+
+
+def test_processes_have_terminals_inputs_and_scripts():
+    [made] = template(containers=[{"terminal": True, "stdin": True, "script": "#!/bin/sh\n"}]).containers
+    assert (made.terminal, made.stdin, made.script, made.command) == (True, True, "#!/bin/sh\n", ())
 
 
 def test_processes_have_neither_volumes_nor_init_containers():
@@ -257,7 +261,7 @@ def test_processes_have_neither_volumes_nor_init_containers():
 def in_pool(policy: PoolPolicy, container: dict[str, Any], **request: Any) -> NewWorkload:
     pool = Pool(UUID(int=9), "lab", policy, frozenset({"container"}), simulated=False)
     body = {"containers": [{"image": "nginx", **container}], **request}
-    return translate(WorkloadRequest.model_validate(body), Circumstances(WHO, [pool]))[0]
+    return translate(WorkloadRequest.model_validate(body), SubmissionContext(WHO, [pool]))[0]
 
 
 def test_a_container_is_privileged_only_where_its_pool_allows_that():

@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from mooring.intake.circumstances import Circumstances
-from mooring.intake.rules import longest_time, usual_time
-from mooring.intake.translation import translate
 from mooring.model.errors import InvalidInput, MooringError, NotAllowed
-from mooring.model.policies import NO_POLICY, Policy, Right
-from mooring.model.pools import PoolPolicy
-from mooring.model.tenants import Principal, Role
-from mooring.store.pools import Pool
-from mooring.store.workloads import NewWorkload
-from mooring.wire.api import WorkloadRequest
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.tenancy.policies import NO_POLICY, Policy, Right
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.services.submission.rules import default_time, max_run_seconds
+from mooring.services.submission.submission_context import SubmissionContext
+from mooring.services.submission.translation import translate
+from mooring.store.nodes.pools import Pool
+from mooring.store.workloads.new_workloads import NewWorkload
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 POOL_ID = UUID(int=9)
 WHO = Principal(UUID(int=1), "ada", Role.USER, UUID(int=2), UUID(int=3), "AK")
@@ -32,9 +32,9 @@ def translated(
     **request: Any,
 ) -> NewWorkload:
     there = Pool(POOL_ID, "lab", pool or PoolPolicy("locality"), frozenset({"process"}), False)
-    circumstances = Circumstances(who, [there], policy, {} if served is None else {POOL_ID: served})
+    context = SubmissionContext(who, [there], policy, {} if served is None else {POOL_ID: served})
     body = {"containers": [{"command": ["true"], "resources": request.pop("resources", {})}], **request}
-    return translate(WorkloadRequest.model_validate(body), circumstances)[0]
+    return translate(WorkloadRequest.model_validate(body), context)[0]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_right_allows_what_its_name_says_and_no_more(right: Right, request_bod
         pytest.param(NO_POLICY, {}, {"time": 60, "signal": "USR1@60"}, "invalid-signal", id="a signal at the start"),
     ],
 )
-def test_what_holds_for_everybody(policy: Policy, pool: dict[str, Any], request_body: dict[str, Any], code: str):
+def test_rules_that_hold_for_every_user(policy: Policy, pool: dict[str, Any], request_body: dict[str, Any], code: str):
     for who in (WHO, ADMIN):
         with pytest.raises(InvalidInput) as refused:
             translated(policy, pool=PoolPolicy("locality", **pool), who=who, **request_body)
@@ -119,7 +119,7 @@ def test_a_slot_that_no_node_of_the_pool_has_is_refused_with_those_that_they_hav
     assert translated(served=None, resources={"gpu": 1}).name
 
 
-def test_everything_that_is_wrong_is_said_together():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(NotAllowed) as refused:
         translated(Policy(max_priority=5, max_time_seconds=60), private=True, time="2m")
     assert refused.value.code == "rules-broken"
@@ -132,7 +132,7 @@ def test_interactive_sessions_that_name_no_idle_timeout_get_the_pool_s():
     pool = PoolPolicy("locality", idle_timeout_seconds=600)
 
     def idle_timeout(**more: Any) -> int | None:
-        return translated(pool=pool, **more).terms.idle_timeout_seconds
+        return translated(pool=pool, **more).schedule.idle_timeout_seconds
 
     assert idle_timeout(type="interactive") == 600
     assert idle_timeout(type="interactive", idle_timeout="2h") == 7200
@@ -150,10 +150,10 @@ def test_interactive_sessions_that_name_no_idle_timeout_get_the_pool_s():
         ({"max_time_seconds": 0, "default_time_seconds": 0}, {}, None, None),
     ],
 )
-def test_who_names_no_time_gets_the_usual_one(
+def test_a_session_without_a_time_limit_gets_the_default(
     pool: dict[str, int], policy: dict[str, int], usual: int | None, longest: int | None
 ):
     rules = PoolPolicy("locality", **pool), Policy(**policy)  # type: ignore[arg-type]
-    assert (usual_time(*rules), longest_time(*rules)) == (usual, longest)
-    assert translated(rules[1], pool=rules[0]).terms.time_limit_seconds == usual
-    assert translated(rules[1], pool=rules[0], kind="deployment").terms.time_limit_seconds is None
+    assert (default_time(*rules), max_run_seconds(*rules)) == (usual, longest)
+    assert translated(rules[1], pool=rules[0]).schedule.time_limit_seconds == usual
+    assert translated(rules[1], pool=rules[0], kind="deployment").schedule.time_limit_seconds is None

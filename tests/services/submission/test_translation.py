@@ -7,21 +7,22 @@ from uuid import UUID
 
 import pytest
 
-from mooring.intake.circumstances import Circumstances
-from mooring.intake.translation import choose_pool, translate
-from mooring.model import slots
-from mooring.model.containers import Restart
-from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
-from mooring.model.pools import PoolPolicy
-from mooring.model.resources import requests_of
-from mooring.model.rollouts import Rollout
-from mooring.model.slots import SlotType
-from mooring.model.tenants import Principal, Role
-from mooring.model.workloads import Kind, OnInsufficient
-from mooring.store.pools import Pool
-from mooring.store.workloads import NewWorkload
-from mooring.wire.api import WorkloadRequest
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.resources import slots
+from mooring.model.resources.devices import DeviceDemand
+from mooring.model.resources.slots import SlotType
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.model.workloads.containers import Restart
+from mooring.model.workloads.rollouts import Rollout
+from mooring.model.workloads.workload import Kind, OnInsufficient
+from mooring.services.submission.pool_choice import choose_pool
+from mooring.services.submission.submission_context import SubmissionContext
+from mooring.services.submission.translation import translate
+from mooring.store.nodes.pools import Pool
+from mooring.store.workloads.new_workloads import NewWorkload
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 WHO = Principal(UUID(int=1), "ada", Role.USER, UUID(int=2), UUID(int=3), "AK")
 
@@ -30,7 +31,7 @@ def pool(name: str, *runtimes: str, simulated: bool = False) -> Pool:
     return Pool(UUID(bytes=name.ljust(16).encode()), name, PoolPolicy("locality"), frozenset(runtimes), simulated)
 
 
-POOLS = [pool("default", "process"), pool("simulated", "container", simulated=True)]
+POOLS = [pool("default", "process"), pool("images", "container"), pool("simulated", "container", simulated=True)]
 
 
 GPU: dict[str, Any] = {"containers": [{"command": ["true"], "resources": {"gpu": "0.5"}}]}
@@ -38,7 +39,7 @@ GPU: dict[str, Any] = {"containers": [{"command": ["true"], "resources": {"gpu":
 
 def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
     body = {"containers": [{"command": ["true"]}], **request}
-    return translate(WorkloadRequest.model_validate(body), Circumstances(WHO, pools))[0]
+    return translate(WorkloadRequest.model_validate(body), SubmissionContext(WHO, pools))[0]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
         ),
     ],
 )
-def test_what_waiting_cannot_cure_is_refused(request_body: dict[str, Any], code: str):
+def test_violations_that_waiting_cannot_cure_are_refused(request_body: dict[str, Any], code: str):
     with pytest.raises(InvalidInput) as refused:
         translated(**request_body)
     assert refused.value.code == code
@@ -142,36 +143,62 @@ def test_an_amount_between_two_quanta_is_refused_and_the_quantum_named(monkeypat
         translated(**body)
     assert refused.value.code == "invalid-quantum"
     body["containers"][0]["resources"] = {"gpu": "0.25"}
-    assert requests_of(translated(**body).template) == {"gpu": 250}
+    assert requests_of(translated(**body).template)["gpu"] == 250
 
 
-def test_a_runtime_that_no_pool_offers_is_refused_with_a_hint():
-    with pytest.raises(InvalidInput, match="--simulate") as refused:
+def test_a_runtime_that_no_pool_offers_is_refused():
+    with pytest.raises(InvalidInput) as refused:
         translated([pool("default", "process")], containers=[{"image": "nginx"}])
     assert refused.value.code == "runtime-not-offered"
     with pytest.raises(InvalidInput) as refused:
         translated([pool("boxes", "container")])
     assert refused.value.code == "runtime-not-offered"
-    assert "--simulate" not in refused.value.message
 
 
-def test_the_simulated_pool_is_taken_only_when_no_other_offers_the_runtime():
-    simulated, real = pool("a-simulated", "container", simulated=True), pool("z-real", "container", "process")
-    assert choose_pool(None, "container", [simulated]) is simulated
-    assert choose_pool(None, "container", [simulated, real]) is real
-    assert choose_pool("a-simulated", "container", [simulated, real]) is simulated
+@pytest.mark.parametrize("runtime", ["container", "process", None])
+def test_a_simulated_pool_is_taken_only_if_it_is_named(runtime: str | None):
+    everything = frozenset({"container", "process"})
+    simulated, real = pool("simulated", *everything, simulated=True), pool("z-real", *everything)
+    with pytest.raises(InvalidInput, match="name the pool 'simulated'") as refused:
+        choose_pool(None, runtime, [simulated], offered={})
+    assert refused.value.code == "runtime-not-offered"
+    offered = {simulated.id: everything, real.id: everything}
+    assert choose_pool(None, runtime, [simulated, real], offered=offered) is real
+    assert choose_pool("simulated", runtime, [simulated, real], offered=offered) is simulated
+
+
+@pytest.mark.parametrize("runtime", ["container", "process", None])
+def test_work_is_simulated_without_naming_the_pool_where_all_nodes_are_simulated(runtime: str | None):
+    everything = frozenset({"container", "process"})
+    simulated, real = pool("simulated", *everything, simulated=True), pool("a-real", *everything)
+    assert choose_pool(None, runtime, [real, simulated], offered={simulated.id: everything}) is simulated
+
+
+def test_an_image_is_refused_where_no_node_has_a_container_engine():
+    real, simulated = pool("real", "container", "process"), pool("simulated", "container", simulated=True)
+    offered = {real.id: frozenset({"process"}), simulated.id: frozenset({"container"})}
+    for name in (None, "real"):
+        with pytest.raises(InvalidInput, match=r"container engine.*name the pool 'simulated'") as refused:
+            choose_pool(name, "container", [real, simulated], offered=offered)
+        assert refused.value.code == "runtime-not-offered"
+    with pytest.raises(InvalidInput, match="container engine") as refused:
+        choose_pool(None, "container", [real], offered=offered)
+    assert "simulate" not in refused.value.message
+    assert choose_pool(None, "process", [real, simulated], offered=offered) is real
+    assert choose_pool("simulated", "container", [real, simulated], offered=offered) is simulated
+
+
+def test_an_image_waits_for_the_first_node_of_a_pool():
+    real = pool("real", "container", "process")
+    assert choose_pool(None, "container", [real], offered={}) is real
+    assert choose_pool("real", "container", [real], offered={}) is real
 
 
 def test_a_pool_with_a_node_that_has_the_runtime_comes_before_all_others():
-    real, simulated = pool("real", "container", "process"), pool("simulated", "container", simulated=True)
-    offered = {real.id: frozenset({"process"}), simulated.id: frozenset({"container"})}
-    assert choose_pool(None, "container", [real, simulated], offered=offered) is simulated
-    assert choose_pool(None, "process", [real, simulated], offered=offered) is real
-    offered[real.id] = frozenset({"container", "process"})
-    assert choose_pool(None, "container", [real, simulated], offered=offered) is real
-    assert choose_pool(None, "container", [real, simulated], offered={}) is real
-    assert choose_pool(None, "container", [real, simulated], offered={simulated.id: frozenset()}) is simulated
-    assert choose_pool("simulated", "container", [real, simulated], offered=offered) is simulated
+    processes, containers = pool("a", "container", "process"), pool("b", "container", "process")
+    offered = {processes.id: frozenset({"process"}), containers.id: frozenset({"container", "process"})}
+    assert choose_pool(None, "container", [processes, containers], offered=offered) is containers
+    assert choose_pool(None, "process", [processes, containers], offered=offered) is processes
 
 
 def test_among_real_pools_the_first_name_wins():
@@ -185,13 +212,13 @@ def test_a_session_and_a_deployment_restart_differently():
     assert translated(kind="deployment", restart="never").template.restart is Restart.NEVER
 
 
-def test_how_a_deployment_replaces_its_tasks_is_said_with_it():
+def test_the_rollout_policy_of_a_deployment_is_submitted_with_it():
     rollout = translated(kind="deployment", rollout={"unavailable": "25%"}).rollout
     assert rollout == Rollout(unavailable="25%")
     assert translated(kind="deployment").rollout is None
 
 
-def test_what_is_asked_is_written():
+def test_the_fields_of_a_request_are_written():
     new = translated(
         name="web",
         kind="deployment",
@@ -213,7 +240,7 @@ def test_what_is_asked_is_written():
     assert len(set(new.task_ids)) == 3
 
 
-def test_what_does_not_say_whether_it_waits_does_as_its_pool_says():
+def test_on_insufficient_defaults_to_that_of_the_pool():
     fails = replace(POOLS[0], policy=PoolPolicy("locality", on_insufficient=OnInsufficient.FAIL))
     new = translated([fails])
     assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
@@ -221,7 +248,7 @@ def test_what_does_not_say_whether_it_waits_does_as_its_pool_says():
     assert translated().on_insufficient is OnInsufficient.WAIT
 
 
-def test_how_tasks_belong_together_is_written():
+def test_gang_options_are_written():
     new = translated(replicas=4, min_tasks=3, pack=["zone", "rack"], min_available=2, preempts=False, preemptible=False)
     assert (new.min_tasks, new.pack, new.single_node, new.gang) == (3, ("zone", "rack"), False, False)
     assert (new.min_available, new.preempts, new.preemptible) == (2, False, False)
@@ -261,3 +288,51 @@ def test_placement_knows_the_images_of_a_task_by_their_whole_names() -> None:
     new = translated(containers=[{"image": "nginx"}, {"name": "log", "image": "ghcr.io/org/log:2"}])
     assert new.constraints.images == ("docker.io/library/nginx:latest", "ghcr.io/org/log:2")
     assert new.template.containers[0].image == "nginx"
+
+
+def with_defaults(served: frozenset[str] | None = None, **request: Any) -> dict[str, int]:
+    body = {"containers": [{"command": ["true"]}], **request}
+    policy = replace(POOLS[0].policy, default_cpu=2000, default_memory=3 << 30)
+    chosen = replace(POOLS[0], policy=policy)
+    context = SubmissionContext(WHO, [chosen], served={} if served is None else {chosen.id: served})
+    return requests_of(translate(WorkloadRequest.model_validate(body), context)[0].template)
+
+
+def test_work_without_a_request_gets_one_core_and_one_gibibyte_by_default():
+    assert requests_of(translated().template) == {"cpu": 1000, "memory": 1 << 30}
+
+
+@pytest.mark.parametrize("kind", ["session", "deployment"])
+def test_work_without_a_request_gets_the_default_request_of_its_pool(kind: str):
+    assert with_defaults(kind=kind, replicas=3) == {"cpu": 2000, "memory": 3 << 30}
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        ({"resources": {"cpu": 0}}, {"cpu": 0, "memory": 3 << 30}),
+        ({"resources": {"cpu": "0", "memory": "0"}}, {"cpu": 0, "memory": 0}),
+        ({"resources": {"memory": "1Mi"}}, {"cpu": 2000, "memory": 1 << 20}),
+        ({"resources": {"gpu": 1}}, {"cpu": 2000, "memory": 3 << 30, "gpu": 1000}),
+    ],
+)
+def test_an_explicit_request_counts_even_if_it_is_zero(container: dict[str, Any], expected: dict[str, int]):
+    assert with_defaults(containers=[{"command": ["true"], **container}]) == expected
+
+
+def test_a_task_gets_one_default_request_however_many_containers_it_has():
+    containers = [{"name": "a", "command": ["true"]}, {"name": "b", "command": ["true"]}]
+    assert with_defaults(containers=containers) == {"cpu": 2000, "memory": 3 << 30}
+    containers[1]["resources"] = {"cpu": "500m"}  # type: ignore[assignment]
+    assert with_defaults(containers=containers) == {"cpu": 500, "memory": 3 << 30}
+
+
+def test_a_default_request_is_left_out_where_no_node_has_the_slot():
+    assert with_defaults(frozenset({"cpu"})) == {"cpu": 2000}
+
+
+def test_shared_memory_beyond_the_default_memory_is_refused():
+    body = {"image": "nginx", "shared_memory": "2Gi"}
+    with pytest.raises(InvalidInput, match="default request of 1Gi"):
+        translated(containers=[body])
+    translated(containers=[{**body, "resources": {"memory": "2Gi"}}])

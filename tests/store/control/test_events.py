@@ -1,4 +1,4 @@
-"""The feed: nothing is missed and nothing comes twice, whatever the order of commits."""
+"""The event feed: no event is missed or delivered twice, whatever the order of commits."""
 
 import asyncio
 from datetime import timedelta
@@ -9,9 +9,9 @@ import pytest
 from mooring.clock import now
 from mooring.model.errors import EventsPurged, InvalidInput
 from mooring.model.events import Cursor, parse_cursor
-from mooring.store import events, feed
-from mooring.store.engine import Connection, Database
-from mooring.store.ids import new_id
+from mooring.store.control import events, feed
+from mooring.store.core.engine import Connection, Database
+from mooring.store.core.ids import new_id
 from mooring.store.views.events import Page, Watch, page
 from tests.store.databases import on_postgresql
 
@@ -31,7 +31,7 @@ async def start(database: Database) -> int:
         return await events.position(connection)
 
 
-async def test_a_reader_gets_what_was_committed_since_its_position_once(database: Database):
+async def test_a_reader_gets_each_event_after_its_position_once(database: Database):
     await append(database, new_id())
     position = await start(database)
     assert await read(database, position) == ([], position)
@@ -45,7 +45,7 @@ async def test_a_reader_gets_what_was_committed_since_its_position_once(database
     assert (await read(database, position))[0] == []
 
 
-async def test_what_was_rolled_back_is_never_told(database: Database):
+async def test_rolled_back_events_are_never_delivered(database: Database):
     position = await start(database)
 
     async def work(connection: Connection) -> None:
@@ -57,8 +57,8 @@ async def test_what_was_rolled_back_is_never_told(database: Database):
 
 
 @on_postgresql
-async def test_a_slow_transaction_that_commits_late_is_not_missed(database: Database):
-    """A takes the lower revision and stays open, B commits: a reader that went on behind B would never see A."""
+async def test_events_of_a_slow_transaction_are_not_missed(database: Database):
+    """A takes the lower revision and stays open, B commits: a reader that continued after B would never see A."""
     position = await start(database)
     slow, quick = new_id(), new_id()
     inserted, commit = asyncio.Event(), asyncio.Event()
@@ -80,7 +80,7 @@ async def test_a_slow_transaction_that_commits_late_is_not_missed(database: Data
 
 
 @on_postgresql
-async def test_a_reader_that_starts_during_a_slow_transaction_sees_it_later(database: Database):
+async def test_a_reader_that_starts_during_a_slow_transaction_gets_its_events_later(database: Database):
     slow = new_id()
     inserted, commit = asyncio.Event(), asyncio.Event()
 
@@ -98,7 +98,7 @@ async def test_a_reader_that_starts_during_a_slow_transaction_sees_it_later(data
 
 
 @on_postgresql
-async def test_many_writers_and_one_reader_lose_and_double_nothing(database: Database):
+async def test_no_event_of_many_writers_is_lost_or_delivered_twice(database: Database):
     position = await start(database)
     written = [new_id() for _ in range(60)]
     found: list[UUID] = []
@@ -122,7 +122,7 @@ async def test_many_writers_and_one_reader_lose_and_double_nothing(database: Dat
     assert sorted(found) == sorted(written)
 
 
-async def test_old_events_are_forgotten(database: Database):
+async def test_old_events_are_purged(database: Database):
     old, new = new_id(), new_id()
     day = timedelta(days=1)
     await database.write(lambda c: events.append(c, [events.NewEvent("node", old, 1, "x")], now() - day))
@@ -132,7 +132,7 @@ async def test_old_events_are_forgotten(database: Database):
 
 
 async def test_positions_survive_a_purge_of_everything(database: Database):
-    """Revisions are not used again after the newest row was deleted."""
+    """Revisions are not reused after the newest row was deleted."""
     await append(database, new_id())
     position = await start(database)
     await database.write(lambda c: feed.purge(c, now() + timedelta(days=1)))
@@ -146,7 +146,7 @@ async def page_after(database: Database, since: Cursor | None, limit: int = 100)
         return await page(connection, since, watch=Watch(), limit=limit)
 
 
-async def test_a_cursor_that_is_older_than_what_is_kept_is_told_so(database: Database):
+async def test_a_cursor_before_purged_events_is_refused(database: Database):
     day = timedelta(days=1)
     before = (await page_after(database, None)).next
     for age in (3, 2, 1):
@@ -156,20 +156,20 @@ async def test_a_cursor_that_is_older_than_what_is_kept_is_told_so(database: Dat
     for gone in (before, first.cursor):
         with pytest.raises(EventsPurged):
             await page_after(database, gone)
-    # Whoever has read all that is forgotten misses nothing, and what is forgotten is not told again.
+    # A reader that has read all purged events misses nothing, and purged events are not sent again.
     assert (await page_after(database, second.cursor)).events == [third]
     assert (await page_after(database, None)).events == [third]
     assert await database.write(lambda c: feed.purge(c, now() - day * 1.5)) == 0
 
 
-async def test_a_cursor_of_a_database_that_was_ahead_is_told_so(database: Database):
+async def test_a_cursor_beyond_the_end_of_the_feed_is_refused(database: Database):
     end = (await page_after(database, None)).next
     with pytest.raises(EventsPurged):
         await page_after(database, Cursor(end.transaction + 1000, end.revision + 1000))
 
 
-async def test_only_the_beginning_is_forgotten_whatever_the_clocks_say(database: Database):
-    """An event that says it is old but stands behind a new one stays: a gap in the middle could not be told."""
+async def test_only_the_beginning_of_the_feed_is_purged_whatever_the_timestamps_say(database: Database):
+    """An event with an old timestamp after a newer one stays: a gap in the middle could not be detected."""
     for age in (2, 0, 2):
         at = now() - timedelta(days=age)
         await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], at))  # noqa: B023
@@ -181,6 +181,6 @@ async def test_only_the_beginning_is_forgotten_whatever_the_clocks_say(database:
 @pytest.mark.parametrize(
     "text", ["", "1", "a-b", "1-2-3", "-1-2", "99999999999999999999-1", "9999999999999999999-1", "١-1"]
 )
-def test_what_is_no_cursor_is_refused(text: str):
-    with pytest.raises(InvalidInput, match="no place in the event feed"):
+def test_an_invalid_cursor_is_refused(text: str):
+    with pytest.raises(InvalidInput, match="is not a position in the event feed"):
         parse_cursor(text)

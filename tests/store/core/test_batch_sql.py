@@ -1,4 +1,4 @@
-"""Statements over sets of rows: any number in one statement, written in order, and what is refused is told."""
+"""Batch statements: any number of rows in one statement, in order, with errors for rejected rows."""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,18 @@ from sqlalchemy.exc import IntegrityError
 
 from mooring.clock import now
 from mooring.model.events import Noun
-from mooring.store import events, sets
-from mooring.store.engine import Connection, Database, is_refused
-from mooring.store.ids import new_id
-from mooring.store.sets import NotAsExpected, Statement, Writes, among
+from mooring.store.control import events
+from mooring.store.core import batch_sql
+from mooring.store.core.batch_sql import (
+    NotAsExpected,
+    Statement,
+    Writes,
+    among,
+)
+from mooring.store.core.engine import Connection, Database, is_rejected_row
+from mooring.store.core.ids import new_id
+from mooring.store.core.types import as_uuid
 from mooring.store.tables import domains
-from mooring.store.types import as_uuid
 
 _COUNT = Statement("SELECT count(*) FROM {rows} i JOIN domains d ON d.id = i.id", {"id": "uuid"})
 _RENAME = Statement(
@@ -40,63 +46,63 @@ async def names(database: Database) -> set[str]:
         return set((await connection.execute(select(domains.c.name))).scalars())
 
 
-async def test_writes_are_made_in_the_order_in_which_they_were_added(database: Database):
+async def test_writes_are_executed_in_the_order_in_which_they_were_added(database: Database):
     first, second = domain("first"), domain("second")
 
     async def work(connection: Connection) -> None:
         writes = Writes.on(connection)
-        sets.insert(writes, domains, [first, second])
+        batch_sql.insert(writes, domains, [first, second])
         writes.add(_RENAME, [(first["id"], "other")], expected=1)
-        sets.insert(writes, domains, [domain("first")])
-        await writes.make(connection)
+        batch_sql.insert(writes, domains, [domain("first")])
+        await writes.execute(connection)
 
     await database.write(work)
     assert await names(database) >= {"other", "second", "first"}
 
 
 @pytest.mark.parametrize("ask", [False, True])
-async def test_a_row_that_is_not_as_expected_undoes_the_writes(database: Database, ask: bool):
+async def test_an_unexpected_row_rolls_back_all_writes(database: Database, ask: bool):
     there = domain("there")
 
     async def work(connection: Connection) -> None:
         writes = Writes.on(connection)
-        sets.insert(writes, domains, [there])
+        batch_sql.insert(writes, domains, [there])
         if ask:
             writes.expect(_COUNT, [(there["id"],), (new_id(),)])
         else:
             writes.add(_RENAME, [(there["id"], "other"), (new_id(), "nobody")], expected=2)
-        await writes.make(connection)
+        await writes.execute(connection)
 
     with pytest.raises(NotAsExpected):
         await database.write(work)
     assert await names(database) & {"there", "other"} == set()
 
 
-async def test_a_row_that_the_database_refuses_is_told_and_nothing_stays(database: Database):
+async def test_a_rejected_row_raises_an_error_and_rolls_back_all_writes(database: Database):
     async def work(connection: Connection) -> None:
         writes = Writes.on(connection)
-        sets.insert(writes, domains, [domain("new")])
-        sets.insert(writes, domains, [domain("twice"), domain("twice")])
-        sets.insert(writes, domains, [domain("later")])
-        await writes.make(connection)
+        batch_sql.insert(writes, domains, [domain("new")])
+        batch_sql.insert(writes, domains, [domain("twice"), domain("twice")])
+        batch_sql.insert(writes, domains, [domain("later")])
+        await writes.execute(connection)
 
     with pytest.raises(IntegrityError) as refused:
         await database.write(work)
-    assert is_refused(refused.value)
+    assert is_rejected_row(refused.value)
     assert await names(database) & {"new", "twice", "later"} == set()
 
 
-async def test_what_is_asked_among_writes_is_answered_by_what_was_written_before(database: Database):
+async def test_a_query_among_writes_sees_the_writes_before_it(database: Database):
     first, second = domain("first"), domain("second")
 
     async def work(connection: Connection) -> list[list[str]]:
         writes = Writes.on(connection)
-        sets.insert(writes, domains, [first])
+        batch_sql.insert(writes, domains, [first])
         writes.ask(_NAMES, [(first["id"],), (second["id"],)])
-        sets.insert(writes, domains, [second])
+        batch_sql.insert(writes, domains, [second])
         writes.add(_RENAME, [(first["id"], "other")])
         writes.ask(_NAMES, [(first["id"],)])
-        return [[row[0] for row in answer] for answer in await writes.make(connection)]
+        return [[row[0] for row in answer] for answer in await writes.execute(connection)]
 
     assert await database.write(work) == [["first"], ["other"]]
 
@@ -104,7 +110,7 @@ async def test_what_is_asked_among_writes_is_answered_by_what_was_written_before
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("number", [3, 200])
-async def test_rows_arrive_as_they_were_given(database: Database, number: int, missing: bool, same: bool):
+async def test_rows_arrive_unchanged(database: Database, number: int, missing: bool, same: bool):
     shared = (new_id(), {"a": [1, None]}, 7, 'Zoë\'s "node" \\ 0')
     own = [(new_id(), {"a": index}, index, f"n{index}") for index in range(number)]
     rows: list[tuple[Any, ...]] = [(new_id(), *(shared if same else own[index])) for index in range(number)]
@@ -124,23 +130,23 @@ def _as_given(row: Sequence[Any]) -> tuple[Any, ...]:
     return (as_uuid(id), other and as_uuid(other), facts and json.loads(facts), number, name)
 
 
-async def test_runs_of_rows_are_written_in_their_order(database: Database):
+async def test_runs_of_rows_are_written_in_order(database: Database):
     async with database.read() as connection:
         before = await events.position(connection)
-    told = [events.NewEvent(noun, new_id(), 1, "k") for noun in _NOUNS for _ in range(100)]
-    await database.write(lambda c: events.append(c, told, now()))
+    received = [events.NewEvent(noun, new_id(), 1, "k") for noun in _NOUNS for _ in range(100)]
+    await database.write(lambda c: events.append(c, received, now()))
     async with database.read() as connection:
         found, _ = await events.since(connection, before)
-    assert [(event.noun, event.object_id) for event in found] == [event[:2] for event in told]
+    assert [(event.noun, event.object_id) for event in found] == [event[:2] for event in received]
 
 
-async def test_any_number_of_ids_can_be_asked_for_at_once(database: Database):
+async def test_a_query_takes_any_number_of_ids(database: Database):
     added = [domain(f"d{number}") for number in range(3)]
 
     async def work(connection: Connection) -> list[UUID]:
         writes = Writes.on(connection)
-        sets.insert(writes, domains, added)
-        await writes.make(connection)
+        batch_sql.insert(writes, domains, added)
+        await writes.execute(connection)
         asked = [*(new_id() for _ in range(40_000)), added[0]["id"], added[2]["id"]]
         query = select(domains.c.id).where(among(domains.c.id, asked)).order_by(domains.c.id)
         return list((await connection.execute(query)).scalars())

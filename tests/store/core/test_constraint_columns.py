@@ -4,10 +4,15 @@ import json
 
 import pytest
 
-from mooring.model.constraints import Constraints, HostPort, Spread, Toleration
-from mooring.model.devices import DeviceDemand
 from mooring.model.labels import equal_to
-from mooring.store.constraints import decode_constraints, encode_constraints
+from mooring.model.resources.devices import DeviceDemand
+from mooring.model.workloads.constraints import (
+    Constraints,
+    HostPort,
+    Spread,
+    Toleration,
+)
+from mooring.store.core.constraint_columns import decode_constraints, encode_constraints
 
 
 @pytest.mark.parametrize(
@@ -28,12 +33,12 @@ from mooring.store.constraints import decode_constraints, encode_constraints
         ),
     ],
 )
-def test_what_was_demanded_is_read_back(constraints: Constraints):
+def test_encoded_constraints_are_decoded_unchanged(constraints: Constraints):
     encoded = json.loads(json.dumps(encode_constraints(constraints)))
     assert decode_constraints(encoded) == constraints
 
 
-def test_only_what_is_demanded_is_written():
+def test_default_constraints_are_not_encoded():
     assert encode_constraints(Constraints()) == {}
     assert encode_constraints(Constraints(devices=(DeviceDemand("gpu", frozenset({"T4"})),))) == {
         "devices": ({"slot": "gpu", "models": ["T4"], "memory": 0},)

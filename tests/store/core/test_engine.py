@@ -1,6 +1,7 @@
-"""Transactions: retried only where that helps, and no update of another process is lost."""
+"""Transactions: retried after temporary errors only, and no update of another process is lost."""
 
 import asyncio
+import sqlite3
 import sys
 
 import pytest
@@ -10,25 +11,39 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from mooring.clock import now
 from mooring.model.errors import InvalidInput
-from mooring.store import engine
-from mooring.store.engine import Connection, Database, is_taken, is_temporary, retry, without_haste
-from mooring.store.ids import new_id
+from mooring.store.core import postgres
+from mooring.store.core.engine import (
+    DISK_FULL,
+    Connection,
+    Database,
+    allow_long_statements,
+    is_disk_full,
+    is_temporary,
+    is_unique_violation,
+    retry,
+)
+from mooring.store.core.ids import new_id
 from mooring.store.tables import domains
 from tests.servers import free_port
 from tests.store.databases import on_postgresql, on_sqlite
 
 
 class Failure(Exception):
-    def __init__(self, sqlstate: str | None = None, words: str = "") -> None:
-        super().__init__(words)
+    def __init__(self, sqlstate: str | None = None, sqlite_errorcode: int | None = None) -> None:
+        super().__init__("words that may change with the version of the driver")
         self.sqlstate = sqlstate
+        self.sqlite_errorcode = sqlite_errorcode
 
 
 def database_error(sqlstate: str, *, lost_connection: bool = False) -> DBAPIError:
     return DBAPIError("SELECT 1", None, Failure(sqlstate), connection_invalidated=lost_connection)
 
 
-LOCKED = OperationalError("BEGIN IMMEDIATE", None, Failure(words="database is locked"))
+def sqlite_error(code: int) -> DBAPIError:
+    return OperationalError("BEGIN IMMEDIATE", None, Failure(sqlite_errorcode=code))
+
+
+LOCKED = sqlite_error(sqlite3.SQLITE_BUSY)
 
 
 @pytest.mark.parametrize(
@@ -41,14 +56,16 @@ LOCKED = OperationalError("BEGIN IMMEDIATE", None, Failure(words="database is lo
         pytest.param(database_error("08006", lost_connection=True), True, id="connection lost"),
         pytest.param(ConnectionRefusedError(), True, id="server is not there"),
         pytest.param(LOCKED, True, id="SQLite is locked"),
+        pytest.param(sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), True, id="SQLite is locked, extended code"),
+        pytest.param(sqlite_error(sqlite3.SQLITE_LOCKED), True, id="a table is locked"),
         pytest.param(NoConnectionFree(), True, id="no connection is free"),
         pytest.param(database_error("23505"), False, id="unique violation"),
         pytest.param(database_error("22003"), False, id="number too large"),
-        pytest.param(OperationalError("x", None, Failure(words="no such table")), False, id="no such table"),
+        pytest.param(sqlite_error(sqlite3.SQLITE_ERROR), False, id="no such table"),
         pytest.param(ValueError(), False, id="not the database's"),
     ],
 )
-def test_only_what_may_succeed_the_next_time_is_temporary(error: Exception, temporary: bool):
+def test_only_errors_that_a_retry_may_cure_are_temporary(error: Exception, temporary: bool):
     assert is_temporary(error) is temporary
 
 
@@ -57,7 +74,7 @@ class Waits(list[float]):
         self.append(seconds)
 
 
-async def test_a_transaction_that_keeps_failing_is_tried_twenty_times_with_growing_waits():
+async def test_a_failing_transaction_is_tried_twenty_times_with_growing_delays():
     waits, attempts = Waits(), 0
 
     async def attempt() -> None:
@@ -75,7 +92,7 @@ async def test_a_transaction_that_keeps_failing_is_tried_twenty_times_with_growi
         assert 0.8 * limit <= wait <= limit
 
 
-async def test_it_stops_trying_once_it_succeeds():
+async def test_retries_stop_after_a_success():
     waits = Waits()
 
     async def attempt() -> str:
@@ -88,7 +105,7 @@ async def test_it_stops_trying_once_it_succeeds():
 
 
 @pytest.mark.parametrize("error", [database_error("23505"), ValueError("a bug")])
-async def test_an_error_that_will_stay_is_raised_at_once(error: Exception):
+async def test_a_permanent_error_is_raised_without_a_retry(error: Exception):
     waits = Waits()
 
     async def attempt() -> None:
@@ -99,7 +116,7 @@ async def test_an_error_that_will_stay_is_raised_at_once(error: Exception):
     assert waits == []
 
 
-async def test_an_attempt_that_failed_leaves_nothing_in_the_database(database: Database):
+async def test_a_failed_attempt_leaves_nothing_in_the_database(database: Database):
     seen: list[int] = []
 
     async def work(connection: Connection) -> None:
@@ -114,46 +131,46 @@ async def test_an_attempt_that_failed_leaves_nothing_in_the_database(database: D
         assert (await connection.execute(select(domains.c.name))).scalars().all() == ["d3"]
 
 
-async def test_only_a_commit_is_told(database: Database):
-    told: list[str] = []
-    database.on_commit.append(lambda: told.append("committed"))
+async def test_listeners_are_called_only_after_a_commit(database: Database):
+    received: list[str] = []
+    database.on_commit.append(lambda: received.append("committed"))
 
     async def work(connection: Connection) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError):
         await database.write(work)
-    assert told == []
+    assert received == []
     await database.write(lambda c: c.execute(text("SELECT 1")))
-    assert told == ["committed"]
+    assert received == ["committed"]
 
 
-async def test_a_name_that_is_taken_is_told_from_other_errors(database: Database):
+async def test_a_unique_violation_is_distinguished_from_other_errors(database: Database):
     async def add(name: str | None) -> None:
         await database.write(lambda c: c.execute(insert(domains).values(id=new_id(), name=name, created_at=now())))
 
     await add("taken")
     with pytest.raises(IntegrityError) as twice:
         await add("taken")
-    assert is_taken(twice.value)
+    assert is_unique_violation(twice.value)
     with pytest.raises(IntegrityError) as empty:
         await add(None)
-    assert not is_taken(empty.value)
+    assert not is_unique_violation(empty.value)
 
 
-def test_an_unknown_kind_of_database_is_refused():
+def test_an_unsupported_database_is_refused():
     with pytest.raises(InvalidInput, match="mysql"):
         Database("mysql://host/name")
 
 
-def test_a_plain_postgresql_address_gets_the_right_driver():
+def test_a_postgresql_url_without_a_driver_gets_asyncpg():
     assert Database("postgresql://host/name").url.drivername == "postgresql+asyncpg"
 
 
 COUNT_UP = """
 import asyncio, sys
 from sqlalchemy import select, update
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
 from mooring.store.tables import projects
 
 async def main(url, times):
@@ -170,7 +187,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 
 @on_postgresql
-async def test_a_statement_that_takes_too_long_is_ended_and_not_tried_again(migrated_url: str):
+async def test_a_statement_that_times_out_is_not_retried(migrated_url: str):
     database = Database(migrated_url, statement_timeout_seconds=1.0)
     try:
         with pytest.raises(DBAPIError, match="statement timeout") as ended:
@@ -178,7 +195,7 @@ async def test_a_statement_that_takes_too_long_is_ended_and_not_tried_again(migr
         assert not is_temporary(ended.value)
 
         async def long(connection: Connection) -> None:
-            await without_haste(connection)
+            await allow_long_statements(connection)
             await connection.execute(text("SELECT pg_sleep(1.2)"))
 
         await database.write(long)
@@ -187,9 +204,7 @@ async def test_a_statement_that_takes_too_long_is_ended_and_not_tried_again(migr
 
 
 @on_postgresql
-async def test_a_lock_that_is_not_had_in_time_is_tried_for_again(
-    migrated_url: str, database: Database, retried: list[Exception]
-):
+async def test_a_lock_timeout_is_retried(migrated_url: str, database: Database, retried: list[Exception]):
     hasty = Database(migrated_url, statement_timeout_seconds=2.0)
     lock = text("SELECT pg_advisory_xact_lock(7)")
     try:
@@ -205,7 +220,7 @@ async def test_a_lock_that_is_not_had_in_time_is_tried_for_again(
     assert all("lock timeout" in str(error) for error in retried)
 
 
-async def test_a_snapshot_stays_at_one_moment(database: Database):
+async def test_a_snapshot_sees_one_state(database: Database):
     number = select(func.count()).select_from(domains)
     async with database.snapshot() as connection:
         before = (await connection.execute(number)).scalar_one()
@@ -216,10 +231,10 @@ async def test_a_snapshot_stays_at_one_moment(database: Database):
 
 
 @on_postgresql
-async def test_connections_that_broke_while_they_rested_are_replaced(
+async def test_connections_that_broke_while_idle_are_replaced(
     migrated_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(engine, "_TRUSTED_SECONDS", -1.0)
+    monkeypatch.setattr(postgres, "_PING_AFTER_SECONDS", -1.0)
     pid = text("SELECT pg_backend_pid()")
     other = Database(migrated_url)
     try:
@@ -235,7 +250,7 @@ async def test_connections_that_broke_while_they_rested_are_replaced(
 
 
 @on_sqlite
-async def test_processes_that_read_and_then_write_lose_no_update(database: Database):
+async def test_concurrent_read_modify_write_loses_no_update(database: Database):
     async def seed(connection: Connection) -> None:
         await connection.execute(
             text("INSERT INTO domains (id, name, created_at) VALUES ('d', 'd', '2026-01-01 00:00:00')")
@@ -256,15 +271,36 @@ async def test_processes_that_read_and_then_write_lose_no_update(database: Datab
         assert (await connection.execute(text("SELECT number FROM projects"))).scalar_one() == 75
 
 
-async def test_a_database_is_reached_when_it_answers_even_if_with_a_refusal(postgres_url: str):
+async def test_a_database_that_answers_with_an_error_is_reachable(postgres_url: str):
     for url in (postgres_url, f"{postgres_url}-that-is-not-there"):
         database = Database(url)
         await database.reach()
         await database.close()
 
 
-async def test_a_database_that_is_not_there_is_not_reached():
+async def test_a_missing_database_is_not_reachable():
     database = Database(f"postgresql+asyncpg://mooring@127.0.0.1:{free_port()}/nothing")
     with pytest.raises(OSError):
         await database.reach()
     await database.close()
+
+
+@on_postgresql
+async def test_a_full_postgresql_disk_is_not_retried_and_is_reported_until_a_write_succeeds(database: Database):
+    attempts: list[int] = []
+
+    async def no_space(connection: Connection) -> None:
+        attempts.append(1)
+        await connection.execute(
+            text("DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$")
+        )
+
+    with pytest.raises(DBAPIError) as caught:
+        await database.write(no_space)
+    assert is_disk_full(caught.value)
+    assert (len(attempts), database.problem) == (1, DISK_FULL)
+
+    async def nothing(_connection: Connection) -> None: ...
+
+    await database.write(nothing)
+    assert database.problem is None

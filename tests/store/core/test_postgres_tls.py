@@ -1,4 +1,4 @@
-"""A PostgreSQL that speaks TLS is spoken to as the URL says, by everything that connects to it."""
+"""Everything that connects to PostgreSQL uses TLS as the URL requires."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from mooring import maintenance
 from mooring.clock import now
 from mooring.coordination import postgres
 from mooring.coordination.signals import Signal
 from mooring.model.errors import Unavailable
-from mooring.store import events
-from mooring.store.engine import Database
-from mooring.store.ids import new_id
+from mooring.server import maintenance
+from mooring.store.control import events
+from mooring.store.core.engine import Database
+from mooring.store.core.ids import new_id
 from tests.certificates import certificates
 from tests.servers import PostgresServer, private_folder, running_postgres
 
@@ -38,7 +38,8 @@ def secure(folder: Path) -> Iterator[PostgresServer]:
         yield started
 
 
-async def test_tables_are_made_and_signals_heard_over_a_verified_connection(secure: PostgresServer, folder: Path):
+@pytest.mark.slow
+async def test_migrations_and_signals_use_a_verified_connection(secure: PostgresServer, folder: Path):
     url = f"{secure.url('mooring')}?sslmode=verify-full&sslrootcert={folder / 'ca.pem'}"
     await maintenance.upgrade(url)
     database, signal = Database(url), Signal()
@@ -52,9 +53,7 @@ async def test_tables_are_made_and_signals_heard_over_a_verified_connection(secu
     await database.close()
 
 
-async def test_a_server_that_cannot_prove_who_it_is_is_not_spoken_to(
-    secure: PostgresServer, folder: Path, tmp_path: Path
-):
+async def test_a_server_with_an_unverified_certificate_is_refused(secure: PostgresServer, folder: Path, tmp_path: Path):
     another = await asyncio.to_thread(certificates, tmp_path)
     url = f"{secure.url('mooring')}?sslmode=verify-full&sslrootcert="
     with pytest.raises(Unavailable, match="certificate"):
@@ -67,6 +66,6 @@ async def test_a_server_that_cannot_prove_who_it_is_is_not_spoken_to(
     assert heard.count == 0
 
 
-async def test_a_server_without_tls_is_refused_where_the_url_wants_it(postgres_server: PostgresServer):
+async def test_a_server_without_tls_is_refused_if_the_url_requires_tls(postgres_server: PostgresServer):
     with pytest.raises(Unavailable, match="SSL"):
         await maintenance.check(f"{postgres_server.url('postgres')}?sslmode=require")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 from mooring.clock import now
-from mooring.model.constraints import Effect, Taint
-from mooring.model.devices import Device
-from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
-from mooring.store import node_templates, scale_requests
-from mooring.store.actions import SERVER
-from mooring.store.engine import Connection
-from mooring.store.ids import new_id
-from tests.store.harbour import Harbour
+from mooring.model.nodes.node_templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
+from mooring.model.resources.devices import Device
+from mooring.model.workloads.constraints import Effect, Taint
+from mooring.store.core.engine import Connection
+from mooring.store.core.ids import new_id
+from mooring.store.scaling import node_templates, scale_requests
+from mooring.store.tenancy.admin_actions import SERVER
+from tests.store.harness import Harness
 
 S = ScaleRequestStatus
 
 
-async def test_a_template_comes_back_as_it_was_put(harbour: Harbour):
+async def test_a_template_comes_back_as_it_was_put(harness: Harness):
     template = NodeTemplate(
         "large",
         "default",
@@ -37,24 +37,24 @@ async def test_a_template_comes_back_as_it_was_put(harbour: Harbour):
         1,
         3,
     )
-    await harbour.database.write(lambda c: node_templates.put(c, template, actor=SERVER, now=now()))
-    async with harbour.database.read() as connection:
+    await harness.database.write(lambda c: node_templates.put(c, template, actor=SERVER, now=now()))
+    async with harness.database.read() as connection:
         assert await node_templates.by_pool(connection) == {"default": [template]}
 
 
-async def test_requests_that_ended_long_ago_are_forgotten_and_open_ones_are_not(harbour: Harbour):
+async def test_requests_that_ended_long_ago_are_forgotten_and_open_ones_are_not(harness: Harness):
     at = now()
     long_ago = at - timedelta(days=400)
-    kept = [S.REQUESTED, S.DELIVERED]
+    stored = [S.REQUESTED, S.DELIVERED]
     requests = [
         ScaleRequest(new_id(), "default", "small", status, ({new_id(): 2},), long_ago, long_ago) for status in S
     ]
 
     async def write(connection: Connection) -> int:
-        await scale_requests.insert_new(connection, requests, now=long_ago, term=harbour.office.term)
+        await scale_requests.insert_new(connection, requests, now=long_ago, term=harness.leadership.term)
         return await scale_requests.purge(connection, at - timedelta(days=365), 100)
 
-    assert await harbour.database.write(write) == len(S) - len(kept)
-    async with harbour.database.read() as connection:
+    assert await harness.database.write(write) == len(S) - len(stored)
+    async with harness.database.read() as connection:
         left = await scale_requests.newest(connection, pool=None, limit=100)
-    assert sorted(left, key=lambda request: request.id) == [each for each in requests if each.status in kept]
+    assert sorted(left, key=lambda request: request.id) == [each for each in requests if each.status in stored]

@@ -1,4 +1,4 @@
-"""Keypairs: secrets that only their hash is kept of, scope, end, last use, and which one carries a user's work."""
+"""Keypairs: secrets stored as hashes, scope, expiry, last use, and the keypair that owns a user's work."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,12 +8,18 @@ from sqlalchemy import select
 
 from mooring import clock
 from mooring.model.errors import Conflict, NotFound
-from mooring.model.tenants import KeyScope, Role
-from mooring.store import actions, keypairs, tables, tenants, users
-from mooring.store.engine import Connection, Database
-from mooring.store.keypairs import Keypair
-from tests.store.harbour import Harbour
-from tests.store.tenancy import ACTOR, add_member, make_project, make_user
+from mooring.model.tenancy.tenants import KeyScope, Role
+from mooring.store import tables
+from mooring.store.core.engine import Connection, Database
+from mooring.store.tenancy import (
+    admin_actions,
+    keypairs,
+    tenants,
+    users,
+)
+from mooring.store.tenancy.keypairs import Keypair
+from tests.store.harness import Harness
+from tests.store.tenant_builders import ACTOR, add_member, make_project, make_user
 
 NOW = clock.now()
 
@@ -48,12 +54,12 @@ async def test_a_secret_has_256_bits_and_is_stored_as_a_hash_only(database: Data
         row = (
             await connection.execute(select(tables.keypairs).where(tables.keypairs.c.access_key == made.access_key))
         ).one()
-        told = await actions.page(connection, noun="keypair", limit=10)
+        received = await admin_actions.page(connection, noun="keypair", limit=10)
     assert secret not in str(row)
     assert len(row.secret_hash) == 64
-    assert secret not in str(told)
-    assert row.secret_hash not in str(told)
-    assert [action.object for action in told] == [made.access_key]
+    assert secret not in str(received)
+    assert row.secret_hash not in str(received)
+    assert [action.object for action in received] == [made.access_key]
 
 
 async def test_only_the_secret_opens(database: Database):
@@ -107,10 +113,10 @@ async def test_work_after_a_login_is_carried_by_a_keypair_that_does_not_end(data
     await make(database, "ada", NOW + timedelta(days=1))
     await make_project(database, "speech")
     async with database.read() as connection:
-        standing = await tenants.standing(connection, user_id)
-        assert standing is not None
-        found = await keypairs.find(connection, standing.principal.access_key)
-        elsewhere = await keypairs.place(connection, user_id, "speech")
+        account = await tenants.account(connection, user_id)
+        assert account is not None
+        found = await keypairs.find(connection, account.principal.access_key)
+        elsewhere = await keypairs.project_access(connection, user_id, "speech")
     assert not found.has_secret
     assert elsewhere is not None
     assert elsewhere.access_key is None
@@ -124,21 +130,21 @@ async def test_a_keypair_acts_in_its_project_within_its_scope(database: Database
     await add_member(database, "speech", "ada", Role.PROJECT_ADMIN)
     made, _ = await make(database, "ada")
     async with database.read() as connection:
-        standing = await tenants.standing(connection, user_id)
-    assert standing is not None
-    who = standing.by(made)
+        account = await tenants.account(connection, user_id)
+    assert account is not None
+    who = account.by(made)
     assert (who.access_key, who.scope, who.by_keypair) == (made.access_key, KeyScope.WORK, True)
-    assert len(who.projects) == 2
-    assert len(who.administers) == 1
+    assert who.projects == {made.project_id}
+    assert who.administers == frozenset()
 
 
-async def test_a_keypair_that_work_is_charged_to_stays(harbour: Harbour):
-    await harbour.submit("web")
-    charged = harbour.principal.access_key
+async def test_a_keypair_that_work_is_charged_to_stays(harness: Harness):
+    await harness.submit("web")
+    charged = harness.principal.access_key
     with pytest.raises(Conflict, match="deactivate it instead"):
-        await harbour.database.write(lambda c: keypairs.remove(c, charged, actor=ACTOR, now=NOW))
-    made, _ = await make(harbour.database, "admin")
-    await harbour.database.write(lambda c: keypairs.remove(c, made.access_key, actor=ACTOR, now=NOW))
-    async with harbour.database.read() as connection:
+        await harness.database.write(lambda c: keypairs.remove(c, charged, actor=ACTOR, now=NOW))
+    made, _ = await make(harness.database, "admin")
+    await harness.database.write(lambda c: keypairs.remove(c, made.access_key, actor=ACTOR, now=NOW))
+    async with harness.database.read() as connection:
         with pytest.raises(NotFound):
             await keypairs.find(connection, made.access_key)

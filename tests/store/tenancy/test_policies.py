@@ -5,11 +5,19 @@ from sqlalchemy import Executable, delete, update
 
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput
-from mooring.model.policies import NO_POLICY, parse_policy
-from mooring.model.quotas import Scope
-from mooring.store import actions, domains, keypairs, policies, projects, tables, users
-from mooring.store.engine import Database
-from tests.store.tenancy import ACTOR, make_user
+from mooring.model.tenancy.policies import NO_POLICY, parse_policy
+from mooring.model.tenancy.quotas import Scope
+from mooring.store import tables
+from mooring.store.core.engine import Database
+from mooring.store.tenancy import (
+    admin_actions,
+    domains,
+    keypairs,
+    policies,
+    projects,
+    users,
+)
+from tests.store.tenant_builders import ACTOR, make_user
 
 NOW = clock.now()
 
@@ -32,7 +40,7 @@ async def test_the_innermost_policy_speaks_and_each_level_keeps_its_own(database
     async def speaking() -> tuple[int | None, list[Scope]]:
         async with database.read() as connection:
             found = await policies.policy_of(connection, access_key)
-        return found.innermost.max_sessions, list(found.by_scope)
+        return found.effective.max_sessions, list(found.by_scope)
 
     assert await speaking() == (None, [])
     await database.write(lambda c: domains.change(c, "research", policy="of-domain", actor=ACTOR, now=NOW))
@@ -49,7 +57,7 @@ async def test_the_innermost_policy_speaks_and_each_level_keeps_its_own(database
 async def test_a_keypair_that_nobody_knows_has_no_policy(database: Database):
     await make(database, "small", max_sessions=1)
     async with database.read() as connection:
-        assert (await policies.policy_of(connection, "MKNONE")).innermost == NO_POLICY
+        assert (await policies.policy_of(connection, "MKNONE")).effective == NO_POLICY
 
 
 async def test_a_policy_that_is_carried_stays(database: Database):
@@ -90,11 +98,11 @@ async def test_a_new_policy_of_an_old_name_goes_back_to_its_own_versions_only(da
     assert found.policy.max_sessions == 7
 
 
-async def test_every_change_is_told_of_with_who_from_where_before_and_after(database: Database):
+async def test_every_change_is_recorded_with_actor_address_before_and_after(database: Database):
     await make(database, "small", max_sessions=1)
     await _change(database, max_sessions=2)
     async with database.read() as connection:
-        newest, oldest = await actions.page(connection, noun="policy", object="small", limit=5)
+        newest, oldest = await admin_actions.page(connection, noun="policy", object="small", limit=5)
     assert (newest.username, newest.address, newest.action, newest.version) == ("root", "192.0.2.7", "change", 2)
     assert newest.before == {"rules": {"max_sessions": 1}}
     assert newest.after == {"rules": {"max_sessions": 2}}
@@ -106,7 +114,7 @@ async def test_a_change_that_fails_leaves_no_row(database: Database):
     with pytest.raises(Conflict):
         await make(database, "small")
     async with database.read() as connection:
-        assert len(await actions.page(connection, noun="policy", limit=5)) == 1
+        assert len(await admin_actions.page(connection, noun="policy", limit=5)) == 1
 
 
 @pytest.mark.parametrize(
@@ -117,4 +125,4 @@ async def test_what_admins_did_cannot_be_changed_or_deleted(database: Database, 
     with pytest.raises(Exception, match="only ever added"):
         await database.write(lambda c: c.execute(statement))
     async with database.read() as connection:
-        assert [action.username for action in await actions.page(connection, limit=5)] == ["root"]
+        assert [action.username for action in await admin_actions.page(connection, limit=5)] == ["root"]

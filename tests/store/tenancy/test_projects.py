@@ -4,12 +4,20 @@ import pytest
 
 from mooring import clock
 from mooring.model.errors import Conflict, NotFound
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.tenants import Role
-from mooring.store import domains, keypairs, memberships, pool_access, projects, tenants, users
-from mooring.store.engine import Database
-from tests.store.harbour import Harbour
-from tests.store.tenancy import ACTOR, add_member, make_project, make_user, remove_member
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.tenancy.tenants import Role
+from mooring.store.core.engine import Database
+from mooring.store.nodes import pool_access
+from mooring.store.tenancy import (
+    domains,
+    keypairs,
+    memberships,
+    projects,
+    tenants,
+    users,
+)
+from tests.store.harness import Harness
+from tests.store.tenant_builders import ACTOR, add_member, make_project, make_user, remove_member
 
 NOW = clock.now()
 
@@ -19,11 +27,11 @@ async def test_a_domain_that_is_not_active_lets_none_of_its_users_in(database: D
     await database.write(lambda c: domains.change(c, "research", active=False, actor=ACTOR, now=NOW))
     async with database.read() as connection:
         found = await users.credentials(connection, "ada")
-        standing = await tenants.standing(connection, user_id)
+        account = await tenants.account(connection, user_id)
         domain = await domains.find(connection, "research")
     assert found is not None
-    assert standing is not None
-    assert (found.active, standing.active) == (False, False)
+    assert account is not None
+    assert (found.active, account.active) == (False, False)
     assert (domain.active, domain.version) == (False, 2)
 
 
@@ -41,8 +49,8 @@ async def test_a_domain_with_users_or_projects_stays(database: Database):
             await domains.find(connection, "lab")
 
 
-async def test_what_is_kept_about_a_project_goes_with_it(harbour: Harbour):
-    database = harbour.database
+async def test_the_data_of_a_project_is_deleted_with_it(harness: Harness):
+    database = harness.database
     vision = Tenant(Scope.PROJECT, str(await make_project(database, "vision")))
     await database.write(lambda c: pool_access.grant(c, "default", vision, "vision", actor=ACTOR, now=NOW))
     await database.write(lambda c: projects.remove(c, "default", "vision", actor=ACTOR, now=NOW))
@@ -57,9 +65,9 @@ async def test_projects_of_two_domains_may_have_the_same_name_and_those_of_one_m
         await make_project(database, "vision", domain="lab")
 
 
-async def test_a_project_with_work_or_as_a_default_stays(harbour: Harbour):
-    database = harbour.database
-    await harbour.submit("web")
+async def test_a_project_with_work_or_as_a_default_stays(harness: Harness):
+    database = harness.database
+    await harness.submit("web")
     with pytest.raises(Conflict, match="users have it as their own"):
         await database.write(lambda c: projects.remove(c, "default", "default", actor=ACTOR, now=NOW))
     await make_project(database, "vision")
@@ -76,17 +84,17 @@ async def test_a_member_of_several_projects_is_admin_of_some(database: Database)
     await add_member(database, "vision", "ada", Role.PROJECT_ADMIN)
     await add_member(database, "speech", "ada")
     async with database.read() as connection:
-        standing = await tenants.standing(connection, user_id)
+        account = await tenants.account(connection, user_id)
         members = await memberships.of_project(connection, vision)
-    assert standing is not None
-    assert standing.principal.administers == {vision}
-    assert standing.principal.projects == {vision, speech, standing.principal.project_id}
+    assert account is not None
+    assert account.principal.administers == {vision}
+    assert account.principal.projects == {vision, speech, account.principal.project_id}
     assert [(member.username, member.role) for member in members] == [("ada", Role.PROJECT_ADMIN)]
     await add_member(database, "vision", "ada", Role.USER)
     async with database.read() as connection:
-        standing = await tenants.standing(connection, user_id)
-    assert standing is not None
-    assert standing.principal.administers == frozenset()
+        account = await tenants.account(connection, user_id)
+    assert account is not None
+    assert account.principal.administers == frozenset()
 
 
 async def test_a_user_of_another_domain_cannot_be_a_member(database: Database):
@@ -109,9 +117,9 @@ async def test_the_end_of_a_membership_ends_its_keypairs(database: Database):
     await remove_member(database, "speech", "ada")
     async with database.read() as connection:
         assert not (await keypairs.find(connection, access_key)).active
-        standing = await tenants.standing(connection, user_id)
-    assert standing is not None
-    assert speech not in standing.principal.projects
+        account = await tenants.account(connection, user_id)
+    assert account is not None
+    assert speech not in account.principal.projects
     with pytest.raises(NotFound):
         await remove_member(database, "speech", "ada")
 
@@ -123,9 +131,9 @@ async def test_a_default_project_is_one_of_a_members(database: Database):
         await database.write(lambda c: users.change(c, "ada", project="speech", now=NOW))
 
 
-async def test_a_user_that_worked_stays_and_one_that_did_not_can_go(harbour: Harbour):
-    database = harbour.database
-    await harbour.submit("web")
+async def test_a_user_that_worked_stays_and_one_that_did_not_can_go(harness: Harness):
+    database = harness.database
+    await harness.submit("web")
     await make_user(database, "ada", role=Role.ADMIN)
     with pytest.raises(Conflict, match="1 workloads tell of it"):
         await database.write(lambda c: users.remove(c, "admin", actor=ACTOR, now=NOW))

@@ -7,82 +7,92 @@ from uuid import UUID
 import pytest
 from sqlalchemy import select
 
-from mooring import maintenance
 from mooring.clock import now
 from mooring.model.errors import Conflict
-from mooring.sealing import Sealing
-from mooring.store import actions, projects, registry_logins, sealed, secrets, tables, tenants
-from mooring.store.engine import Connection, Database
-from mooring.store.sealed import Position
+from mooring.security.encryption import SecretBox
+from mooring.server import maintenance
+from mooring.store import tables
+from mooring.store.core.engine import Connection, Database
+from mooring.store.tenancy import (
+    admin_actions,
+    projects,
+    registry_logins,
+    sealed_rows,
+    secrets,
+    tenants,
+)
+from mooring.store.tenancy.sealed_rows import Position
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harness import Harness
 
 
-def keys(file: Path, *letters: str) -> Sealing:
+def keys(file: Path, *letters: str) -> SecretBox:
     lines = (f"{letter}:{base64.b64encode(letter.encode() * 32).decode()}\n" for letter in letters)
     file.write_text("".join(lines))
     file.chmod(0o600)
-    return Sealing(file)
+    return SecretBox(file)
 
 
-async def fill(database: Database, sealing: Sealing, *names: str) -> UUID:
+async def fill(database: Database, secret_box: SecretBox, *names: str) -> UUID:
     async def work(connection: Connection) -> UUID:
         project = await projects.find(connection, tenants.DEFAULT_DOMAIN, tenants.DEFAULT_PROJECT)
         for name in names:
             value = f"what {name} says".encode()
-            await secrets.put(connection, project, name, value, sealing, actor=actions.SERVER, now=now())
+            await secrets.put(connection, project, name, value, secret_box, actor=admin_actions.SERVER, now=now())
         await registry_logins.put(
-            connection, project, f"{names[0]}.org", "me", "word", sealing, actor=actions.SERVER, now=now()
+            connection, project, f"{names[0]}.org", "me", "word", secret_box, actor=admin_actions.SERVER, now=now()
         )
         return project.id
 
     return await database.write(work)
 
 
-async def opened(database: Database, project_id: UUID, sealing: Sealing, *names: str) -> list[bytes]:
+async def opened(database: Database, project_id: UUID, secret_box: SecretBox, *names: str) -> list[bytes]:
     async with database.read() as connection:
-        kept = await sealed.named(connection, tables.secrets, {project_id: names})
-        logins = await sealed.named(connection, tables.registry_logins, {project_id: [f"{names[0]}.org"]})
-    return [each.open(sealing) for each in (*kept.values(), *logins.values())]
+        stored = await sealed_rows.named(connection, tables.secrets, {project_id: names})
+        logins = await sealed_rows.named(connection, tables.registry_logins, {project_id: [f"{names[0]}.org"]})
+    return [each.open(secret_box) for each in (*stored.values(), *logins.values())]
 
 
 async def test_everything_is_sealed_with_the_first_key_and_the_old_one_can_go(
-    harbour: Harbour, migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sealed, "_BATCH", 2)
+    monkeypatch.setattr(sealed_rows, "_BATCH", 2)
     names = [f"s{number}" for number in range(5)]
-    project_id = await fill(harbour.database, keys(tmp_path / "keys", "a"), *names)
+    project_id = await fill(harness.database, keys(tmp_path / "keys", "a"), *names)
     both = keys(tmp_path / "keys", "b", "a")
     done = await maintenance.reseal(migrated_url, both)
     assert (done.rows, done.left) == (6, {})
-    values = await opened(harbour.database, project_id, keys(tmp_path / "keys", "b"), *names)
+    values = await opened(harness.database, project_id, keys(tmp_path / "keys", "b"), *names)
     assert sorted(values) == [*(f"what {name} says".encode() for name in names), b"word"]
     assert (await maintenance.reseal(migrated_url, keys(tmp_path / "keys", "b"))).rows == 0
-    (told,) = await harbour.rows(select(tables.admin_actions).where(tables.admin_actions.c.action == "reseal"))
-    assert (told.object, told.after) == ("b", {"rows": 6})
+    (received,) = await harness.rows(select(tables.admin_actions).where(tables.admin_actions.c.action == "reseal"))
+    assert (received.object, received.after) == ("b", {"rows": 6})
 
 
 @on_sqlite
 async def test_a_rotation_that_was_interrupted_goes_on_where_it_ended(
-    harbour: Harbour, migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sealed, "_BATCH", 2)
-    await fill(harbour.database, keys(tmp_path / "keys", "a"), "one", "two", "three")
+    monkeypatch.setattr(sealed_rows, "_BATCH", 2)
+    await fill(harness.database, keys(tmp_path / "keys", "a"), "one", "two", "three")
     both = keys(tmp_path / "keys", "b", "a")
-    first, position = await harbour.database.write(lambda c: sealed.reseal(c, sealing=both, position=Position()))
+    first, position = await harness.database.write(
+        lambda c: sealed_rows.reseal(c, secret_box=both, position=Position())
+    )
     assert (first, position is None) == (2, False)
-    async with harbour.database.read() as connection:
-        assert await sealed.by_key(connection) == {"a": 2, "b": 2}
+    async with harness.database.read() as connection:
+        assert await sealed_rows.by_key(connection) == {"a": 2, "b": 2}
     assert (await maintenance.reseal(migrated_url, both)).rows == 2
 
 
 @on_sqlite
-async def test_what_does_not_open_stays_and_is_counted_by_its_key(harbour: Harbour, migrated_url: str, tmp_path: Path):
-    await fill(harbour.database, keys(tmp_path / "lost", "x"), "old")
-    await fill(harbour.database, keys(tmp_path / "keys", "a"), "known")
-    before = await harbour.rows(select(tables.secrets).where(tables.secrets.c.key_id == "x"))
+async def test_what_does_not_open_stays_and_is_counted_by_its_key(harness: Harness, migrated_url: str, tmp_path: Path):
+    await fill(harness.database, keys(tmp_path / "lost", "x"), "old")
+    await fill(harness.database, keys(tmp_path / "keys", "a"), "known")
+    before = await harness.rows(select(tables.secrets).where(tables.secrets.c.key_id == "x"))
     done = await maintenance.reseal(migrated_url, keys(tmp_path / "keys", "b", "a"))
     assert (done.rows, done.left) == (2, {"x": 2})
-    assert await harbour.rows(select(tables.secrets).where(tables.secrets.c.key_id == "x")) == before
+    assert await harness.rows(select(tables.secrets).where(tables.secrets.c.key_id == "x")) == before
     with pytest.raises(Conflict, match="MOORING_SEALING_KEYS_FILE"):
-        await maintenance.reseal(migrated_url, Sealing(None))
+        await maintenance.reseal(migrated_url, SecretBox(None))

@@ -9,11 +9,18 @@ from sqlalchemy import func, select
 
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from mooring.model.tenants import Role
-from mooring.store import join_tokens, pools, signing_keys, tables, tenants, users
-from mooring.store.engine import Database
+from mooring.model.tenancy.tenants import Role
+from mooring.store import tables
+from mooring.store.core.engine import Database
+from mooring.store.nodes import join_tokens, pools
 from mooring.store.tables import identities, keypairs, projects
-from tests.store.tenancy import make_user
+from mooring.store.tenancy import (
+    admin_actions,
+    signing_keys,
+    tenants,
+    users,
+)
+from tests.store.tenant_builders import make_user
 
 
 async def bootstrap(database: Database) -> bool:
@@ -49,11 +56,11 @@ async def test_the_admin_is_a_principal_of_the_default_project(database: Databas
     async with database.read() as connection:
         found = await users.credentials(connection, "admin")
         assert found is not None
-        standing = await tenants.standing(connection, found.user_id)
-    assert standing is not None
-    assert standing.principal.is_admin
-    assert standing.principal.access_key.startswith("MK")
-    assert len(standing.principal.access_key) == 20
+        account = await tenants.account(connection, found.user_id)
+    assert account is not None
+    assert account.principal.is_admin
+    assert account.principal.access_key.startswith("MK")
+    assert len(account.principal.access_key) == 20
     assert found.password_hash == "hash"
 
 
@@ -91,10 +98,10 @@ async def test_what_is_not_given_does_not_change(database: Database):
     await database.write(lambda c: users.change(c, "ada", role=Role.ADMIN, now=clock.now()))
     async with database.read() as connection:
         user = await users.find(connection, "ada")
-        standing = await tenants.standing(connection, user_id)
+        account = await tenants.account(connection, user_id)
     assert (user.role, user.active, user.os_user) == (Role.ADMIN, True, "ada1")
-    assert standing is not None
-    assert standing.token_epoch == 1
+    assert account is not None
+    assert account.token_epoch == 1
     await database.write(lambda c: users.change(c, "ada", os_user="", now=clock.now()))
     async with database.read() as connection:
         assert (await users.find(connection, "ada")).os_user is None
@@ -104,7 +111,11 @@ async def test_two_changes_of_one_password_do_not_both_win(database: Database):
     user_id = await make_user(database, "ada")
 
     async def change(new: str) -> int:
-        return await database.write(lambda c: users.change_password(c, user_id, old_hash="hash of ada", new_hash=new))
+        return await database.write(
+            lambda c: users.change_password(
+                c, user_id, old_hash="hash of ada", new_hash=new, actor=admin_actions.SERVER, now=clock.now()
+            )
+        )
 
     outcomes = await asyncio.gather(change("one"), change("two"), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "int"]

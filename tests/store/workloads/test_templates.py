@@ -1,10 +1,10 @@
-"""What tasks are made from loses nothing as a JSON column, and says there no more than was said."""
+"""Task templates survive the round trip through a JSON column, which omits unset fields of containers."""
 
 import json
 
 import pytest
 
-from mooring.model.containers import (
+from mooring.model.workloads.containers import (
     Container,
     Mount,
     Probe,
@@ -14,7 +14,7 @@ from mooring.model.containers import (
     Volume,
     VolumeKind,
 )
-from mooring.store import templates
+from mooring.store.workloads import templates
 
 FULL = Container(
     name="web",

@@ -27,7 +27,7 @@ class Box:
 
     @property
     def volumes(self) -> Path:
-        """Where the projects' own volumes are, on this machine."""
+        """The folder of the projects' volumes on this machine."""
         return self.server.data / "agent" / "volumes"
 
 
@@ -42,7 +42,7 @@ def shared_box(engine: Engine) -> Iterator[Box]:
 
 @pytest.fixture
 def box(shared_box: Box) -> Iterator[Box]:
-    """What a test has left running is removed: then nothing of it is in the engine, in the books or in the log."""
+    """Remove the work that a test left running, then check engine, ledger and log for traces of it."""
     yield shared_box
     client = shared_box.client
     left = [str(workload.id) for workload in client.workloads().workloads]
@@ -75,5 +75,5 @@ def document(folder: Path, text: str) -> Document:
 
 
 def write(client: Client, folder: Path, text: str) -> Result:
-    """What applying a file with this text comes to."""
+    """Apply a file with this text and return the result."""
     return apply(client, document(folder, text)).result

@@ -1,4 +1,4 @@
-"""A small web site: a deployment whose replicas run until they are told to stop, and how it is watched."""
+"""A small web site: a deployment whose replicas run until they are stopped, and a probe for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from mooring.client import Client
-from mooring.wire.api import TaskView
+from mooring.wire.workloads.tasks import TaskView
 from tests.engine import BUSYBOX
 from tests.system.servers import Cli
 

@@ -1,4 +1,4 @@
-"""The way into containers: for those who may, into a task that runs; for everybody else there is none."""
+"""Access to containers: permitted users reach the running task, and for everybody else it does not exist."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import pytest
 
 from mooring.client import AsyncClient
 from mooring.client.credentials import CredentialStore
-from mooring.model.errors import NotFound
-from mooring.wire.api import UserRequest, WorkloadRequest
+from mooring.model.errors import NotAuthenticated, NotFound
+from mooring.wire.tenancy.users import UserChange, UserRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.cli.terminal import run_on_terminal
 from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box
 from tests.system.servers import PASSWORD, eventually
 
+PATIENT_SECONDS = 180.0
 LISTENING = """
 echo up
 [ $MOORING_INDEX = 1 ] || exit 0
@@ -44,7 +46,9 @@ def crew(box: Box) -> str:
     return str(box.client.workload("crew").tasks[1].id)
 
 
-def test_the_task_that_runs_is_meant(box: Box, crew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_default_to_the_running_task(
+    box: Box, crew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mooring = box.mooring
     mooring.out("cp", "crew:/tmp/word", str(tmp_path))
     assert (tmp_path / "word").read_text() == "found\n"
@@ -69,11 +73,11 @@ def test_the_task_that_runs_is_meant(box: Box, crew: str, tmp_path: Path, monkey
     assert [row.action for row in reversed(rows)] == ["fetch-files", "exec", "attach"]
 
 
-async def test_for_strangers_it_does_not_exist(box: Box, crew: str) -> None:
+async def test_other_tenants_get_not_found(box: Box, crew: str) -> None:
     box.client.create_user(UserRequest(username="eve", password=PASSWORD))
     token = box.server.credential("eve")["Authorization"].removeprefix("Bearer ")
     store = CredentialStore(box.server.data.parent / "no-logins.json")
-    async with asyncio.timeout(60), AsyncClient(box.server.url, token=token, store=store) as eve:
+    async with asyncio.timeout(PATIENT_SECONDS), AsyncClient(box.server.url, token=token, store=store) as eve:
         for opening in (
             eve.run_command(crew, ["id"]),
             eve.attach(crew),
@@ -89,6 +93,43 @@ async def test_for_strangers_it_does_not_exist(box: Box, crew: str) -> None:
                 await anext(aiter(reading))
         with pytest.raises(NotFound):
             await eve.store_files(crew, "/tmp", nothing())
+
+
+async def test_open_connections_end_when_their_user_is_deactivated(box: Box) -> None:
+    box.client.create_user(UserRequest(username="mate", password=PASSWORD))
+    serving = "echo up; (while :; do nc -l -p 8080 -e cat; done) & while read line; do echo heard $line; done"
+    container = {
+        "image": BUSYBOX,
+        "pull": "never",
+        "command": ["sh", "-c", serving],
+        "terminal": True,
+        "ports": [8080],
+        "resources": {"cpu": "100m"},
+    }
+    request = {"name": "watch", "containers": [container], "stop_grace_seconds": 0}
+    with box.server.client("mate") as client:
+        workload = str(client.submit(WorkloadRequest.model_validate(request)).id)
+        eventually(lambda: client.workload(workload).status == "RUNNING")
+        eventually(lambda: b"up" in b"".join(client.logs(workload)))
+        task = str(client.workload(workload).tasks[0].id)
+    token = box.server.credential("mate")["Authorization"].removeprefix("Bearer ")
+    store = CredentialStore(box.server.data.parent / "no-logins.json")
+    async with (
+        asyncio.timeout(PATIENT_SECONDS),
+        AsyncClient(box.server.url, token=token, store=store) as mate,
+        mate.attach(task) as attached,
+        mate.forward_to_task(task, 8080) as forwarded,
+    ):
+        await forwarded.write(b"ahoy")
+        assert await forwarded.read() == (b"ahoy", False)
+        box.client.change_user("mate", UserChange(active=False))
+        for channel in (attached, forwarded):
+            while await channel.read() is not None:
+                pass
+            with pytest.raises(NotAuthenticated, match="access-revoked"):
+                await channel.exit_code()
+    box.client.remove(workload)
+    eventually(lambda: box.client.workload(workload).ended_at)
 
 
 async def nothing() -> AsyncIterator[bytes]:

@@ -42,7 +42,7 @@ volumes:
 """
 
 
-def test_a_file_with_all_that_containers_can_be_runs_on_a_real_engine(box: Box, tmp_path: Path):
+def test_a_manifest_with_every_container_option_runs_on_a_real_engine(box: Box, tmp_path: Path):
     client, site = box.client, document(tmp_path, SITE)
     assert apply(client, site).result is Result.CREATED
     eventually(lambda: client.workload("site").ready)

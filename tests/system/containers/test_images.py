@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mooring.client import Client
-from mooring.wire.api import WorkloadDetail, WorkloadRequest
-from mooring.wire.pools import PoolChange, PoolRequest
-from mooring.wire.secrets import RegistryLoginRequest
+from mooring.wire.cluster.pools import PoolChange, PoolRequest
+from mooring.wire.workloads.secrets import RegistryLoginRequest
+from mooring.wire.workloads.workloads import WorkloadDetail, WorkloadRequest
 from tests.engine import BUSYBOX, Engine, running_engine
 from tests.servers import RegistryServer, running_registry
 from tests.system.conftest import Servers
@@ -24,8 +24,8 @@ from tests.system.servers import eventually
 TELLING = 'echo "$MOORING_PEERS $MOORING_PEER_ADDRESSES"; exec sleep 600'
 MEMORY = (Path("/run"), Path("/dev/shm"))
 VALUE = b"what-the-project-keeps"
-HELD_SECONDS, LONGEST_SECONDS = 9, 10
-"""For which a place is kept, and at most where its image still comes."""
+HELD_SECONDS, MAX_DURATION_SECONDS = 9, 10
+"""Duration of a hold, and its maximum while the image is pulled."""
 DEBUG = ("--log-level", "debug")
 
 
@@ -49,7 +49,8 @@ def customer(registry: RegistryServer, road: Link) -> Iterator[Engine]:
         yield customer
 
 
-def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
+@pytest.mark.slow
+def test_registry_login_and_secrets_reach_containers_and_leave_no_trace(
     servers: Servers, registry: RegistryServer, road: Link, customer: Engine, engine: Engine
 ) -> None:
     tool = f"{registry.address}/team/tool:1"
@@ -63,7 +64,7 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
         ]
         client.put_secret("default", "db", VALUE)
         login = RegistryLoginRequest(username=registry.username, password=registry.password)
-        _a_place_is_kept_while_its_image_comes_slowly(client, road, customer, login)
+        _a_hold_is_extended_during_a_slow_pull(client, road, customer, login)
         _submit_session(client, "absent", "localhost/absent:1", pull="never")
         _submit_deployment(client, tool)
         refused = _ended(client, "early", tool)
@@ -116,7 +117,7 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
             assert secret not in program.log.encode()
 
 
-def _a_place_is_kept_while_its_image_comes_slowly(
+def _a_hold_is_extended_during_a_slow_pull(
     client: Client, road: Link, customer: Engine, login: RegistryLoginRequest
 ) -> None:
     """For as long as the pool says, and no longer: then it is tried again."""
@@ -124,7 +125,7 @@ def _a_place_is_kept_while_its_image_comes_slowly(
     client.put_registry_login("default", slow, login)
     # Its layers are not on the node by another name.
     customer.run("rmi", BUSYBOX)
-    patient = PoolChange(binding="two_phase", hold_seconds=HELD_SECONDS, hold_max_seconds=LONGEST_SECONDS)
+    patient = PoolChange(binding="two_phase", hold_seconds=HELD_SECONDS, hold_max_seconds=MAX_DURATION_SECONDS)
     client.change_pool("boxes", patient)
     road.slow_down()
     _submit_session(client, "large", f"{slow}/team/tool:1")
@@ -132,8 +133,8 @@ def _a_place_is_kept_while_its_image_comes_slowly(
     tried = eventually(lambda: client.history("large").attempts)
     assert [(each.phase, each.result, each.code) for each in tried] == [("prepare", "retry", "hold-expired")]
     assert f"the agents were not ready (pulling {slow}/team/tool:1: 0 of 2 MB)" in (tried[0].message or "")
-    kept = [row.at for row in client.history("large").history if row.new_status == "RESERVED"]
-    assert tried[0].first_at - kept[0] >= timedelta(seconds=LONGEST_SECONDS)
+    stored = [row.at for row in client.history("large").history if row.new_status == "RESERVED"]
+    assert tried[0].first_at - stored[0] >= timedelta(seconds=MAX_DURATION_SECONDS)
     road.heal()
     client.change_pool("boxes", PoolChange(binding="optimistic"))
     assert client.wait("large", "running", timeout_seconds=60).status == "RUNNING"
@@ -141,7 +142,7 @@ def _a_place_is_kept_while_its_image_comes_slowly(
 
 
 def _work_goes_where_its_image_is(client: Client, tool: str) -> None:
-    """As soon as the third node has told which it has, and that it has as little to do as the others."""
+    """As soon as the third node has reported its images, and that it has as little to do as the others."""
     local, other = _session("local", BUSYBOX, pull="never"), _session("other", tool, pull="never")
 
     def apart() -> bool:

@@ -81,12 +81,14 @@ def _be_at_its_terminal() -> None:
     """Twice: what was begun goes on while nobody is there, and Ctrl-C is a key as any other."""
     with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
         terminal.expect_hidden_input()
+        # Attaching sets the window's size, whereupon the shell draws its prompt again.
+        terminal.expect("/ # ")
         terminal.type("echo one $((40 + 2)); sleep 1000\n")
         terminal.expect("one 42")
         assert terminal.text.count("echo one") == 1
         terminal.type("\x10\x11")
         assert terminal.exit_code() == 0
-        terminal.expect("what runs there goes on")
+        terminal.expect("detached")
     with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
         terminal.expect_hidden_input()
         terminal.interrupt()

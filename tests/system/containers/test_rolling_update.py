@@ -1,4 +1,4 @@
-"""A rolling update under load: whoever asks through `mooring forward` meanwhile notices nothing of it."""
+"""A rolling update under load: requests through `mooring forward` are not affected."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from mooring.client import Client
 from mooring.client.applying import Result
-from mooring.wire.rollouts import RolloutRequest, UpdateRequest
-from mooring.wire.volumes import NewVolumeRequest
+from mooring.wire.workloads.rollouts import RolloutRequest, UpdateRequest
+from mooring.wire.workloads.volumes import NewVolumeRequest
 from tests.system.containers.conftest import Box, write
 from tests.system.containers.site import at_revision, forwarding, listed, page, rolled_out, site
 from tests.system.servers import Cli, Server, eventually
@@ -39,7 +41,8 @@ SITE = site(
 )
 
 
-def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_rolling_update_and_its_rollback_lose_no_request(box: Box, tmp_path: Path) -> None:
     client = box.client
     client.create_volume(NewVolumeRequest(name="notes", size="1Mi"))
     assert write(client, tmp_path, SITE) is Result.CREATED
@@ -71,7 +74,7 @@ def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Pa
 
 
 def retirements(client: Client) -> dict[UUID, float]:
-    """When each task left the list, by the machine's own clock."""
+    """Return the time when each task left the list, by the machine's own clock."""
     began = time.time() - uptime()
     events = client.event_page(workload="site", limit=1000).events
     return {event.id: event.at.timestamp() - began for event in events if event.kind == "retiring"}
@@ -87,7 +90,7 @@ def moment(file: Path) -> float:
 
 @contextlib.contextmanager
 def polling(server: Server) -> Iterator[list[tuple[float, set[UUID]]]]:
-    """Who is listed, again and again while the block runs, and when that was known."""
+    """Poll the list repeatedly while the block runs, and record each result with its time."""
     looks: list[tuple[float, set[UUID]]] = []
     with server.client() as client:
 
@@ -101,7 +104,7 @@ def polling(server: Server) -> Iterator[list[tuple[float, set[UUID]]]]:
 
 @contextlib.contextmanager
 def asking(mooring: Cli) -> Iterator[list[str]]:
-    """What a client gets that asks again and again while the block runs."""
+    """Collect the responses to a client that sends requests repeatedly while the block runs."""
     answers: list[str] = []
     with forwarding(mooring) as address:
 

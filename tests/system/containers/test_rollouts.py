@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from mooring.agent.containers.specification import name_of
+import pytest
+
+from mooring.agent.runtimes.container.specification import name_of
 from mooring.client.applying import Result
 from tests.system.containers.conftest import Box, write
 from tests.system.containers.site import at_revision, listed, replicas, rolled_out, site
@@ -22,7 +24,8 @@ SITE = site(
 )
 
 
-def test_a_rollout_rests_until_it_is_resumed_and_the_worst_go_first(box: Box, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_paused_rollout_waits_for_resume_and_replaces_unhealthy_replicas_first(box: Box, tmp_path: Path) -> None:
     client = box.client
     assert write(client, tmp_path, SITE) is Result.CREATED
     eventually(lambda: len(listed(client)) == 2)
@@ -66,5 +69,5 @@ def test_a_rollout_rests_until_it_is_resumed_and_the_worst_go_first(box: Box, tm
 
 
 def mark(box: Box, task: UUID, how: str, word: str) -> None:
-    """What its probes look at."""
+    """Write the file that its probes read."""
     box.engine.run("exec", name_of(task, "server"), how, f"/tmp/{word}")

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
-from mooring.agent.containers.specification import name_of
+from mooring.agent.runtimes.container.specification import name_of
 from mooring.client import Client
 from mooring.client.applying import Result
-from mooring.wire.api import NodeView, TaskView
-from mooring.wire.pools import PoolRequest
-from mooring.wire.volumes import NewVolumeRequest
+from mooring.wire.cluster.nodes import NodeView
+from mooring.wire.cluster.pools import PoolRequest
+from mooring.wire.workloads.tasks import TaskView
+from mooring.wire.workloads.volumes import NewVolumeRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
 from tests.system.containers.conftest import person, write
@@ -82,7 +84,8 @@ DOOMED = SESSION % ("doomed", "exec sleep 1000")
 LATE = SESSION % ("late", "cat /data/starts; exec sleep 1000") + DATA + "replicas: 2\n"
 
 
-def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
+@pytest.mark.slow
+def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once(
     servers: Servers, engine: Engine, tmp_path: Path
 ) -> None:
     # However long they are away.
@@ -180,9 +183,9 @@ def foreign(engine: Engine) -> Iterator[dict[str, str]]:
 
 def standing(engine: Engine) -> dict[str, str]:
     """Every container by its name: its id, its first process and when that was started."""
-    told = "{{.Name}} {{.Id}} {{.State.Pid}} {{.State.StartedAt}}"
+    received = "{{.Name}} {{.Id}} {{.State.Pid}} {{.State.StartedAt}}"
     names = engine.containers()
-    lines = engine.run("inspect", "--format", told, *names) if names else ""
+    lines = engine.run("inspect", "--format", received, *names) if names else ""
     return dict(line.removeprefix("/").split(" ", 1) for line in lines.splitlines())
 
 
@@ -197,7 +200,7 @@ def output(client: Client, workload: str, task: TaskView) -> str:
 
 @contextlib.contextmanager
 def inside(mooring: Cli) -> Iterator[None]:
-    """Somebody has a command running in a container, and is told when what happens in the block ends it."""
+    """Runs a command in a container, which must not end within the block."""
     with mooring.begin("exec", "site", "--", "sh", "-c", f"echo in; exec {' '.join(COMMAND)}") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
@@ -216,7 +219,7 @@ def commands_left() -> list[int]:
 
 
 def secrets_of(node: NodeView) -> list[Path]:
-    """What is kept in memory for the tasks of a node."""
+    """Return the files in memory of a node's tasks."""
     return [file for memory in ("/run", "/dev/shm") for file in Path(memory).glob(f"mooring-{node.id}/*")]
 
 
@@ -226,16 +229,16 @@ def cgroups() -> str:
 
 def finish_update(client: Client, engine: Engine) -> None:
     """Tell the tasks of the new revision one after the other that they are ready."""
-    told = set()
+    received = set()
 
     def done() -> bool:
         for task in replicas(client, 2):
-            if task.status == "RUNNING" and task.id not in told:
-                told.add(task.id)
+            if task.status == "RUNNING" and task.id not in received:
+                received.add(task.id)
                 engine.run("exec", name_of(task.id, "server"), "touch", "/tmp/www/up")
         rollout = client.workload("site").rollout
         return rollout is not None and rollout.phase == "done"
 
     eventually(done)
-    assert len(told) == 2
-    eventually(lambda: listed(client) == told)
+    assert len(received) == 2
+    eventually(lambda: listed(client) == received)

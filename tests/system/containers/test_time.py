@@ -11,9 +11,10 @@ import pytest
 
 from mooring.client import Client
 from mooring.client.applying import Result
-from mooring.clock import Moved
-from mooring.wire.accounting import TaskUse
-from mooring.wire.api import EventView, WorkloadRequest
+from mooring.clock import ShiftedClock
+from mooring.wire.cluster.events import EventView
+from mooring.wire.tenancy.accounting import TaskUse
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import running_servers
 from tests.system.containers.conftest import Box, person, write
@@ -29,7 +30,7 @@ RESOURCES = {"cpu": "500m"}
 class DatedBox(Box):
     """One whose date is moved."""
 
-    clock: Moved
+    clock: ShiftedClock
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,12 @@ def dated(engine: Engine) -> Iterator[DatedBox]:
     with running_servers() as servers:
         server, clock = servers.start_in_the_past(environment=environment)
         with server.client() as client:
+            eventually(lambda: "container" in client.node("here").runtimes)
             yield DatedBox(server, engine, client, person(servers, server), clock)
 
 
-def test_a_session_that_nobody_uses_is_warned_and_ends(dated: DatedBox) -> None:
+@pytest.mark.slow
+def test_an_idle_session_is_warned_and_ends(dated: DatedBox) -> None:
     client, clock = dated.client, dated.clock
     for name, script in (("calm", "exec sleep 1000"), ("busy", "while :; do :; done")):
         container = {"image": BUSYBOX, "pull": "never", "command": ["sh", "-c", script], "resources": RESOURCES}
@@ -65,9 +68,7 @@ def test_a_session_that_nobody_uses_is_warned_and_ends(dated: DatedBox) -> None:
     eventually(lambda: not dated.engine.containers())
 
 
-def test_the_desks_of_a_lab_are_ready_before_it_begins_and_gone_when_it_is_over(
-    dated: DatedBox, tmp_path: Path
-) -> None:
+def test_a_labs_sessions_are_ready_before_it_begins_and_gone_when_it_is_over(dated: DatedBox, tmp_path: Path) -> None:
     """The example as it stands, but for its date and what fits on any machine."""
     client, clock, engine = dated.client, dated.clock, dated.engine
     engine.run("tag", BUSYBOX, "docker.io/library/debian:12")

@@ -6,8 +6,8 @@ import pytest
 
 from mooring.client import Client
 from mooring.model.errors import Conflict
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.volumes import NewVolumeRequest
+from mooring.wire.workloads.volumes import NewVolumeRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box
 from tests.system.servers import eventually
@@ -25,7 +25,7 @@ def submit(client: Client, name: str, script: str, **more: object) -> None:
     client.submit(WorkloadRequest.model_validate(request))
 
 
-def test_what_is_in_a_volume_outlives_its_tasks_and_goes_with_it(box: Box) -> None:
+def test_volume_data_survives_its_tasks_and_is_deleted_with_the_volume(box: Box) -> None:
     client = box.client
     client.create_volume(NewVolumeRequest(name="data", size="1Gi"))
 

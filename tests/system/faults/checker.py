@@ -1,4 +1,4 @@
-"""What must hold after a run, whatever went wrong in it, looked up in the records without the code that wrote them.
+"""The invariants after a run under faults, checked on the records without the code that wrote them.
 
 The names of the rules are those of the invariants I1 to I15. Three of them are shown elsewhere: that equal input gives
 equal decisions (I9), by the property tests of the core; reserved starts behind a blocked workload (I10), by properties
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from mooring.model.calendar.timeslots import OVER, TIMESLOT_EDGES, TimeslotStatus
 from mooring.model.lifecycle import (
     OCCUPYING,
     WORKLOAD_EDGES,
@@ -22,7 +23,6 @@ from mooring.model.lifecycle import (
     is_legal,
     is_workload_end,
 )
-from mooring.model.timeslots import OVER, TIMESLOT_EDGES, TimeslotStatus
 from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, Accepted, Booked
 from tests.system.faults.records import Records, Row
 from tests.system.faults.replay import Moment, Replay
@@ -50,7 +50,7 @@ def check(
 
 
 def check_empty(records: Records) -> list[Violation]:
-    """Of a cluster whose every workload was told to end: nothing of them is left in the books or on the nodes."""
+    """For a cluster whose workloads were all stopped: nothing of them is left in the database or on the nodes."""
     found = [f"workload {row['name']} is {row['status']}" for row in records.workloads if not _workload_ended(row)]
     found += [f"task {row['id']} is {row['status']}" for row in records.tasks if not is_end(TaskStatus(row["status"]))]
     found += [
@@ -111,19 +111,19 @@ def _legal(noun: str, old: str, new: str) -> bool:
     return WorkloadStatus(new) in WORKLOAD_EDGES[WorkloadStatus(old)]
 
 
-def _told_once(records: Records) -> Iterator[str]:
+def _recorded_once(records: Records) -> Iterator[str]:
     """I3, I8: each change has one history row and one event, in the same order; a repeated report changed nothing."""
-    told: dict[UUID, list[str]] = defaultdict(list)
+    received: dict[UUID, list[str]] = defaultdict(list)
     for event in records.events:
         if event["noun"] == "task" and event["kind"] in _STATUSES:
-            told[event["object_id"]].append(event["kind"])
+            received[event["object_id"]].append(event["kind"])
     noted: dict[UUID, list[str]] = defaultdict(list)
     for row in records.history:
         if row["noun"] == "task":
             noted[row["object_id"]].append(row["new_status"])
-    for task in told.keys() | noted.keys():
-        if told[task] != noted[task]:
-            yield f"task {task} has the history {noted[task]} and the events {told[task]}"
+    for task in received.keys() | noted.keys():
+        if received[task] != noted[task]:
+            yield f"task {task} has the history {noted[task]} and the events {received[task]}"
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _started_once(records: Records) -> Iterator[str]:
 
 
 def _ends_are_true(records: Records) -> Iterator[str]:
-    """What the books say of a task's end is what the task itself and its agent have noted."""
+    """The recorded end of a task agrees with the notes of the task itself and of its agent."""
     exits = {id: code for of_node in records.exits.values() for id, code in of_node.items()}
     for task in records.tasks:
         lines = records.notes.get(task["id"], ())
@@ -162,7 +162,7 @@ def _ends_are_true(records: Records) -> Iterator[str]:
 
 
 def _runs(records: Records) -> Iterator[str]:
-    """What is RUNNING runs, and nothing else does; what has ended is freed."""
+    """RUNNING tasks have processes, and no others do. Ended tasks hold no capacity."""
     running = {task["id"] for task in records.tasks if task["status"] == T.RUNNING}
     for task_id in running ^ records.processes:
         what = "is RUNNING, and nothing runs" if task_id in running else "runs, and is not RUNNING"
@@ -173,7 +173,7 @@ def _runs(records: Records) -> Iterator[str]:
 
 
 def _attempts(records: Records) -> Iterator[str]:
-    """I11: waiting is no attempt: whoever comes again had a place before; and retries count own failures only."""
+    """I11: waiting is no attempt: a further attempt was placed before, and retries count own failures only."""
     placed = {row["object_id"] for row in records.history if row["new_status"] == "SCHEDULED"}
     by_index: dict[tuple[UUID, int], list[Row]] = defaultdict(list)
     for task in records.tasks:
@@ -259,12 +259,12 @@ def _accounted(records: Records, accepted: Mapping[str, Accepted]) -> Iterator[s
         if row is None:
             yield f"workload {name} was accepted and is not there"
         else:
-            yield from (f"workload {name} {what}" for what in _kept(promise, row, own[promise.id]))
+            yield from (f"workload {name} {what}" for what in _stored(promise, row, own[promise.id]))
 
 
-def _kept(promise: Accepted, row: Row, tasks: list[Row]) -> Iterator[str]:
+def _stored(promise: Accepted, row: Row, tasks: list[Row]) -> Iterator[str]:
     work, status = promise.work, WorkloadStatus(row["status"])
-    if promise.ending and (status is WorkloadStatus.CANCELLED or work.seconds is None):
+    if promise.stop_requested and (status is WorkloadStatus.CANCELLED or work.seconds is None):
         if status is not WorkloadStatus.CANCELLED:
             yield f"was told to end and is {status}"
     elif work.seconds is None:
@@ -312,7 +312,7 @@ def _workload_ended(row: Row) -> bool:
 _PROOFS: tuple[tuple[str, Callable[[Records], Iterator[str]]], ...] = (
     ("I7 terms", _terms),
     ("edges", _edges),
-    ("I3, I8 told once", _told_once),
+    ("I3, I8 told once", _recorded_once),
     ("started once", _started_once),
     ("true ends", _ends_are_true),
     ("runs", _runs),

@@ -5,6 +5,7 @@ Whatever talks to another part does so through a link of its own, so that it can
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ import psutil
 
 from mooring.client import Client
 from mooring.client.credentials import CredentialStore
-from mooring.wire.api import JoinTokenRequest
+from mooring.wire.cluster.nodes import JoinTokenRequest
 from tests.servers import (
     end_with_parent,
     free_port,
@@ -113,6 +114,7 @@ class Cluster:
 
     folder: Path
     database_port: int
+    _etcd_folder: Path = Path()
     parts: dict[str, Part] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     ended: list[tuple[str, str]] = field(default_factory=list)
@@ -134,7 +136,7 @@ class Cluster:
 
     @property
     def starts(self) -> Path:
-        """Where each task notes that it started."""
+        """The folder in which each task notes its start."""
         return self.folder / "starts"
 
     def add(self, name: str, part: Part) -> None:
@@ -155,6 +157,34 @@ class Cluster:
 
     def start(self, name: str) -> None:
         self._down.discard(name)
+
+    def lose_data(self, *, restored: bool) -> None:
+        """Kill all members of etcd, and take their data away or put the older data in its place."""
+        members = named("etcd", MEMBERS)
+        for name in members:
+            self.kill(name)
+        older = self._etcd_folder / "older"
+        newest = self._etcd_folder / "newest"
+        _copy(members, self._etcd_folder, newest)
+        for name in members:
+            shutil.rmtree(self._etcd_folder / name)
+        if restored:
+            _copy(members, older, self._etcd_folder)
+        shutil.rmtree(older)
+        newest.rename(older)
+
+    def save_etcd(self) -> None:
+        """Make a copy of etcd's data, for the first time that it is restored."""
+        members = named("etcd", MEMBERS)
+        for name in members:
+            self.kill(name)
+        _copy(members, self._etcd_folder, self._etcd_folder / "older")
+        self.start_etcd()
+        self.keep()
+
+    def start_etcd(self) -> None:
+        for name in named("etcd", MEMBERS):
+            self.start(name)
 
     def restart(self, name: str) -> None:
         """Ask it to end in order; `keep` starts it again."""
@@ -225,7 +255,7 @@ def running_cluster() -> Iterator[Cluster]:
         make_postgres(binaries, database_folder)
         database_port = free_port()
         clients = [free_port() for _ in range(MEMBERS)]
-        cluster = Cluster(folder, database_port)
+        cluster = Cluster(folder, database_port, etcd_folder)
         cluster.starts.mkdir()
         cluster.starts.chmod(0o1777)
         stack.callback(cluster.end)
@@ -235,8 +265,16 @@ def running_cluster() -> Iterator[Cluster]:
             cluster.add(name, Daemon(command, etcd_folder, name))
         eventually(lambda: _answers(database_port))
         _add_servers(cluster, proxy, clients)
+        cluster.save_etcd()
         _add_agents(cluster)
         yield cluster
+
+
+def _copy(members: Sequence[str], source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for name in members:
+        # With its owner, who is not the one that copies.
+        subprocess.run(["cp", "--archive", source / name, target / name], check=True)
 
 
 def _members(etcd: str, folder: Path, clients: Sequence[int]) -> list[list[str]]:

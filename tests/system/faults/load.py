@@ -17,26 +17,26 @@ from typing import TypeVar
 from uuid import UUID
 
 from mooring.client import Client
-from mooring.model.admission import AdmissionError
 from mooring.model.errors import Conflict, InvalidInput, MooringError, NotAllowed, NotFound
-from mooring.wire.api import WorkloadRequest, WorkloadView
-from mooring.wire.timeslots import TimeslotRequest
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.wire.workloads.timeslots import TimeslotRequest
+from mooring.wire.workloads.workloads import WorkloadRequest, WorkloadView
 from tests.system.faults.plan import AGENTS, Fault, FaultKind
 
 T = TypeVar("T")
 
 BOUNDED = "bounded"
 OWNERS = ("admin", "admin", BOUNDED)
-"""Who asks, one lane of steps each; the last has a quota."""
+"""The users, each with its own lane of steps. The last has a quota."""
 BOUNDED_SESSIONS = 4
 """So many workloads of the bounded user may be on nodes at the same time."""
 _GAP_SECONDS = {"admin": 1.5, BOUNDED: 3.0}
 _BOOKING_GAP_SECONDS = 4.0
 _FAR_SECONDS = 3600.0
-"""So long after the run there is nobody any more who could use it: it is kept until the end of the run."""
-_MOST_FAR = 3
-_MOST_DEPLOYMENTS = 3
-"""That a lane keeps for long, so that there is always room for the rest."""
+"""Far after the run, so that nothing uses it: it stays reserved until the end of the run."""
+_MAX_FAR = 3
+_MAX_DEPLOYMENTS = 3
+"""Capacity that a lane holds for long, so that some is always left for the rest."""
 _AGAIN_SECONDS = 0.3
 _REFUSALS = (InvalidInput, NotFound, Conflict, NotAllowed, AdmissionError)
 
@@ -54,7 +54,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One workload. `share` of a node's cores for each task; `seconds` None: it runs until it is told to end."""
+    """One workload. `share` of a node's cores for each task; `seconds` None: it runs until it is stopped."""
 
     name: str
     tasks: int = 1
@@ -97,7 +97,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A timeslot that begins so long after it is asked for. Its share is small: what has no end runs beside it."""
+    """A timeslot that begins this long after its request. It is small, so that open-ended work runs beside it."""
 
     name: str
     after: float
@@ -139,8 +139,8 @@ class Accepted:
 
     work: Work
     id: UUID
-    ending: bool = False
-    """It was told to end, or may have been."""
+    stop_requested: bool = False
+    """It was stopped, or may have been."""
     replicas: int = 0
     """The number of tasks that was agreed on last."""
     late: set[int] = field(default_factory=set)
@@ -172,7 +172,7 @@ def make_bookings(seed: int, seconds: float) -> list[Step]:
     far: list[str] = []
     at, number = 0.0, 0
     while (at := at + chance.expovariate(1 / _BOOKING_GAP_SECONDS)) < seconds:
-        if far and (len(far) >= _MOST_FAR or chance.random() < 0.15):
+        if far and (len(far) >= _MAX_FAR or chance.random() < 0.15):
             steps.append(Step(at, Action.GIVE_BACK, target=far.pop(chance.randrange(len(far)))))
             continue
         number += 1
@@ -211,14 +211,14 @@ def _steps(owner: str, prefix: str, chance: random.Random, seconds: float) -> It
             yield Step(at, Action.SCALE, target=chance.choice(deployments), replicas=chance.randint(1, AGENTS))
         elif roll < 0.2 and sessions:
             yield Step(at, Action.CANCEL, target=sessions.pop(chance.randrange(len(sessions))))
-        elif (roll < 0.25 and deployments) or len(deployments) > _MOST_DEPLOYMENTS:
+        elif (roll < 0.25 and deployments) or len(deployments) > _MAX_DEPLOYMENTS:
             yield Step(at, Action.CANCEL, target=deployments.pop(chance.randrange(len(deployments))))
         else:
             several = roll > 0.88
             works = []
             for _ in range(chance.randint(2, 5) if several else 1):
                 number += 1
-                # What runs until it is told to end would use up a small quota for ever.
+                # Work that runs until it is stopped would use up a small quota indefinitely.
                 works.append(_work(f"{prefix}-{number}", chance, lasting=owner != BOUNDED))
             sessions += [work.name for work in works if work.seconds is not None]
             deployments += [work.name for work in works if work.seconds is None]
@@ -249,6 +249,8 @@ class Load:
         self.unanswered: list[str] = []
         self.troubles: Counter[str] = Counter()
         """By code what was answered in place of an answer, and asked again."""
+        self.answers = 0
+        """Requests that were answered, by which a run sees that the load makes progress."""
         self._starts, self._cores, self._seed = starts, cores, seed
         self._give_up = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=lane, daemon=True) for lane in lanes]
@@ -264,7 +266,7 @@ class Load:
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def give_up(self) -> None:
-        """What has no answer now is `unanswered`."""
+        """Mark requests without a response as `unanswered`."""
         self._give_up.set()
         for thread in self._threads:
             thread.join()
@@ -282,7 +284,7 @@ class Load:
                 self._scale(client, step)
             case Action.CANCEL:
                 if (found := self.accepted.get(step.target)) is not None:
-                    found.ending = True
+                    found.stop_requested = True
                     self._answer(f"cancel {step.target}", lambda: client.cancel(str(found.id)))
             case Action.BOOK:
                 self._book(client, step)
@@ -337,11 +339,14 @@ class Load:
             found.late.add(step.replicas)
 
     def _answer(self, what: str, call: Callable[[], T]) -> T | None:
-        """What was answered; None if that was a refusal, or there was none before the time was over."""
+        """Return the response, or None if it was a rejection or did not arrive in time."""
         while not self._give_up.is_set():
             try:
-                return call()
+                answer = call()
+                self.answers += 1
+                return answer
             except _REFUSALS as refusal:
+                self.answers += 1
                 self.refused.append(f"{what}: {refusal}")
                 return None
             except MooringError as trouble:

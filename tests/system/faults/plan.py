@@ -1,4 +1,4 @@
-"""What goes wrong and when: a list of faults that follows from a seed alone."""
+"""The plan of a run: a list of faults and their times, which depends only on a seed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from enum import StrEnum
 
 SCHEDULERS, APIS, AGENTS, MEMBERS = 3, 2, 3, 3
 LEADER = "leader"
-"""Whichever scheduler leads when the fault comes."""
+"""The scheduler that leads when the fault begins."""
 POSTGRES = "postgres"
+ETCD = "etcd"
+"""All etcd members, which lose their data or get older data back."""
 
 
 class FaultKind(StrEnum):
@@ -21,6 +23,8 @@ class FaultKind(StrEnum):
     HOLD = "hold"
     FILL = "fill"
     DRAIN = "drain"
+    WIPE = "wipe"
+    RESTORE = "restore"
 
 
 K = FaultKind
@@ -28,7 +32,7 @@ K = FaultKind
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`seconds`: until it is put right. `target`: a part of the cluster; of a cut or a hold a link, `WHO>WHAT`."""
+    """A fault, repaired after `seconds`. `target` is a part of the cluster; for a cut or a hold, a link `FROM>TO`."""
 
     at: float
     kind: FaultKind
@@ -38,7 +42,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Faults of parts that can stand in for each other: one after the other here, beside those of other lanes."""
+    """Faults of interchangeable parts. They follow one another here and overlap with those of other lanes."""
 
     choices: Sequence[tuple[FaultKind, str]]
     gap_seconds: tuple[float, float]
@@ -71,7 +75,11 @@ def lanes() -> dict[str, Lane]:
             (1.0, 6.0),
         ),
         "storage": Lane(
-            [*((kind, each) for kind in processes for each in members), *((kind, POSTGRES) for kind in processes)],
+            [
+                *((kind, each) for kind in processes for each in members),
+                *((kind, POSTGRES) for kind in processes),
+                *((kind, ETCD) for kind in (K.WIPE, K.RESTORE)),
+            ],
             (4.0, 14.0),
         ),
         "nodes": Lane([(K.FILL, "nodes"), *((K.DRAIN, each) for each in agents)], (2.0, 8.0)),
@@ -79,7 +87,7 @@ def lanes() -> dict[str, Lane]:
 
 
 def make_plan(seed: int, seconds: float, lease_seconds: float) -> list[Fault]:
-    """The faults of a run, in the order in which they begin; all are over when it ends."""
+    """Return the faults of a run in the order of their start. All are repaired when the run ends."""
     faults = [
         fault
         for name, lane in lanes().items()
@@ -91,7 +99,7 @@ def make_plan(seed: int, seconds: float, lease_seconds: float) -> list[Fault]:
 def _of_lane(lane: Lane, chance: random.Random, seconds: float, lease_seconds: float) -> Iterator[Fault]:
     at = 0.0
     while True:
-        # Each of them once before any comes again, so that a short run meets many.
+        # Each once before any is repeated, so that a short run covers many.
         for kind, target in chance.sample(lane.choices, len(lane.choices)):
             at += chance.uniform(*lane.gap_seconds)
             lasts = _lasts(kind, target, chance, lease_seconds)
@@ -105,7 +113,7 @@ def _lasts(kind: FaultKind, target: str, chance: random.Random, lease_seconds: f
     if kind is K.RESTART:
         return 0.0
     if target == POSTGRES:
-        # Everybody waits for it: long enough to be felt, and not so long that nothing else happens.
+        # All parts wait for it: long enough to matter, and short enough for other faults to happen.
         return chance.uniform(0.5, 1.2 * lease_seconds)
     if kind in (K.PAUSE, K.CUT, K.HOLD):
         return chance.uniform(1.3, 3.0) * lease_seconds

@@ -29,7 +29,7 @@ class Link:
         self._slow = False
         self._open: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
-        self._turns = count()
+        self._iterations = count()
 
     def cut(self) -> None:
         self._call(self._cut_now)
@@ -81,10 +81,10 @@ class Link:
             self._drop(far_writer)
 
     async def _connect(self, targets: Sequence[int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        first = next(self._turns)
-        for turn in range(len(targets)):
+        first = next(self._iterations)
+        for iterate in range(len(targets)):
             with contextlib.suppress(OSError):
-                port = targets[(first + turn) % len(targets)]
+                port = targets[(first + iterate) % len(targets)]
                 return await asyncio.open_connection("127.0.0.1", port, limit=_PIECE_BYTES)
         return None
 

@@ -1,4 +1,4 @@
-"""Everything that a run has left behind: the tables, the notes of the tasks themselves, and what still runs."""
+"""The records of a run: the tables, the notes of the tasks themselves, and the running processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from uuid import UUID
 import asyncpg
 import psutil
 
-from mooring.agent import records
-from mooring.agent.records import ExitRecord
-from mooring.agent.supervisor import record
+from mooring.agent.runtimes.process import records
+from mooring.agent.runtimes.process.records import ExitRecord
+from mooring.agent.runtimes.process.supervisor import record
 from tests.system.faults.cluster import Cluster
 from tests.system.faults.plan import AGENTS, SCHEDULERS, named
 
@@ -39,7 +39,7 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class Records:
-    """The rows of the tables, oldest first, and what was seen beside them."""
+    """The rows of the tables, oldest first, and the observations outside the database."""
 
     events: Sequence[Row] = ()
     history: Sequence[Row] = ()
@@ -52,17 +52,17 @@ class Records:
     timeslots: Sequence[Row] = ()
     places: Sequence[Row] = ()
     notes: Mapping[UUID, Sequence[str]] = field(default_factory=dict)
-    """What each task wrote down itself: a line when it started, one when it ended."""
+    """The notes of each task: a line at its start, and one at its end."""
     exits: Mapping[str, Mapping[UUID, int | None]] = field(default_factory=dict)
-    """By node what its agent keeps of each task that it had: its exit code, None if there is none."""
+    """By node: the exit code that its agent recorded for each task, or None if there is none."""
     processes: frozenset[UUID] = frozenset()
-    """Tasks of which something still runs."""
+    """Tasks with running processes."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """Of the schedulers."""
 
 
 def read_records(cluster: Cluster) -> Records:
-    """Of a cluster that is quiet."""
+    """Read the records of an idle cluster."""
 
     async def read() -> dict[str, list[Row]]:
         connection = await asyncpg.connect(cluster.database_url.replace("+asyncpg", ""))
@@ -82,7 +82,7 @@ def read_records(cluster: Cluster) -> Records:
 
 
 def _exits(tasks: Path) -> dict[UUID, int | None]:
-    """Of the tasks that were started: a folder alone is no more than the intention."""
+    """Return the exit codes of tasks that were started. A folder alone shows only the intention to start one."""
     found: dict[UUID, int | None] = {}
     for folder in tasks.iterdir():
         ended = records.read(folder / record.EXIT, ExitRecord)
@@ -92,7 +92,7 @@ def _exits(tasks: Path) -> dict[UUID, int | None]:
 
 
 def running_tasks(starts: Path) -> frozenset[UUID]:
-    """The tasks whose processes live, told by what their environment says."""
+    """Return the tasks with running processes, found by their environment."""
     found = set()
     for process in psutil.process_iter():
         try:

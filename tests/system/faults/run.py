@@ -1,8 +1,10 @@
-"""One run: a cluster, the load and the faults of a seed, and afterwards everything that the records prove."""
+"""One run: a cluster with the load and the faults of a seed, then the checks of its records."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +17,8 @@ from statistics import median
 import asyncpg
 
 from mooring.client import Client
-from mooring.wire.api import UserRequest
-from mooring.wire.quotas import QuotaChange
+from mooring.wire.tenancy.quotas import QuotaChange
+from mooring.wire.tenancy.users import UserRequest
 from tests.system.faults.checker import Violation, check, check_empty
 from tests.system.faults.cluster import LEASE_SECONDS, Cluster, running_cluster
 from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, OWNERS, Load, make_bookings, make_load, steps_of
@@ -26,11 +28,13 @@ from tests.system.faults.watch import Watch, watching
 from tests.system.servers import PASSWORD
 
 _TICK_SECONDS = 0.05
-_REST_SECONDS = 180.0
-_LOOK_SECONDS = 0.5
-_LOOKS = 3
-"""In a row that find nothing left to do."""
-_UNREST = """
+_STALLED_SECONDS = 180.0
+"""The run counts as stuck after this time without progress, however slow the machine is."""
+_MAX_WAIT_SECONDS = 3600.0
+_POLL_SECONDS = 0.5
+_IDLE_POLLS = 3
+"""Consecutive polls that must find no unfinished work."""
+_UNFINISHED = """
     SELECT 'workload ' || w.name || ' is ' || w.status FROM workloads w
     WHERE w.ended_at IS NULL AND NOT (w.kind = 'deployment' AND w.status = 'RUNNING')
     UNION ALL
@@ -46,7 +50,7 @@ _UNREST = """
     WHERE status IN ('REQUESTED', 'AT_RISK')
         OR (status IN ('CONFIRMED', 'ACTIVE') AND ends_at <= now() + interval '5 minutes')
 """
-"""Far timeslots are promised for an hour later and more; all others are waited for."""
+"""Unfinished work. Timeslots that end more than five minutes from now are not waited for."""
 
 Say = Callable[[str], None]
 
@@ -59,14 +63,16 @@ class Report:
     accepted: int = 0
     tasks: int = 0
     booked: Counter[str] = field(default_factory=Counter)
-    """Timeslots by what became of them."""
+    """Timeslots by final status."""
     terms: int = 0
     takeovers: list[float] = field(default_factory=list)
-    """Seconds from a fault of the leader until another had taken office."""
+    """Seconds from a fault of the leader until the next term began."""
     troubles: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
     ended: list[tuple[str, str]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    logs: Path | None = None
+    """The folder of all parts' logs, if they were retained."""
 
     def lines(self) -> Iterator[str]:
         yield f"seed                 {self.seed}"
@@ -91,14 +97,49 @@ class Report:
         for violation in self.violations:
             yield f"VIOLATION            {violation}"
         yield f"violations           {len(self.violations)}"
+        if self.logs is not None:
+            yield f"logs                 {self.logs}"
 
 
 def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report:
-    """`say` is told what happens while it happens; `logs`: a folder for those of all parts."""
+    """Report each event to `say`. Keep the logs of all parts in `logs`; without it only after a violation."""
     report = Report(seed, seconds)
     plan = make_plan(seed, seconds, LEASE_SECONDS)
-    say("starting the cluster")
-    with running_cluster() as cluster, watching(cluster.database_url) as watch, ExitStack() as stack:
+    said: list[str] = []
+
+    def tell(line: str) -> None:
+        said.append(line)
+        say(line)
+
+    tell("starting the cluster")
+    with running_cluster() as cluster, ExitStack() as keeping:
+        # Also if the harness itself fails.
+        keeping.push(lambda error, *_: _keep_logs(cluster, report, said, logs, failed=error is not None))
+        _run(cluster, plan, report, tell)
+    return report
+
+
+def _keep_logs(cluster: Cluster, report: Report, said: Sequence[str], logs: Path | None, *, failed: bool) -> None:
+    if logs is None and not report.violations and not failed:
+        return
+    folder = logs or Path(tempfile.mkdtemp(prefix=f"mooring-faults-{report.seed}-"))
+    keep_logs(cluster, [*said, *report.lines()], folder)
+    report.logs = folder
+    if failed:
+        sys.stderr.write(f"the logs of all parts are in {folder}\n")
+
+
+def keep_logs(cluster: Cluster, said: Sequence[str], folder: Path) -> None:
+    """Copy the log of every part and the run's own output to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.txt").write_text("\n".join(said) + "\n")
+    for name, part in cluster.parts.items():
+        (folder / f"{name}.txt").write_text(part.log)
+
+
+def _run(cluster: Cluster, plan: Sequence[Fault], report: Report, say: Say) -> None:
+    seed, seconds = report.seed, report.seconds
+    with watching(cluster.database_url) as watch, ExitStack() as stack:
         clients = {owner: stack.enter_context(client) for owner, client in _clients(cluster).items()}
         admin = clients["admin"]
         cores = float(admin.nodes().nodes[0].slots["cpu"].allocatable)
@@ -111,9 +152,9 @@ def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report
         faults.inject(plan, seconds)
         say("everything is put right again")
         cluster.heal()
-        _rest(cluster, load.waiting)
+        _wait_until_idle(cluster, load.waiting, lambda: load.answers)
         load.give_up()
-        left = _rest(cluster, lambda: _unrest(cluster))
+        left = _wait_until_idle(cluster, lambda: _unfinished(cluster), lambda: _changes(cluster))
         say("checking")
         records = read_records(cluster)
         report.violations += [Violation("answered", what) for what in load.unanswered]
@@ -121,41 +162,36 @@ def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report
         report.violations += [Violation("rest", what) for what in left]
         report.violations += check(records, load.accepted, load.booked) + _audit(admin)
         for promise in load.accepted.values():
-            if promise.work.seconds is None and not promise.ending:
+            if promise.work.seconds is None and not promise.stop_requested:
                 admin.cancel(str(promise.id))
-        _rest(cluster, lambda: _unrest(cluster) + _lasting(cluster))
+        _wait_until_idle(cluster, lambda: _unfinished(cluster) + _without_end(cluster), lambda: _changes(cluster))
         report.violations += check_empty(read_records(cluster)) + _audit(admin)
         report.faults = Counter(fault.kind.value for fault in plan)
         report.accepted, report.tasks, report.terms = len(load.accepted), len(records.tasks), len(watch.terms)
         report.booked = Counter(slot["status"] for slot in records.timeslots)
         report.takeovers = list(faults.takeovers())
-        if logs is not None:
-            logs.mkdir(parents=True, exist_ok=True)
-            for name, part in cluster.parts.items():
-                (logs / f"{name}.txt").write_text(part.log)
         report.troubles, report.refused, report.ended = load.troubles, load.refused, cluster.ended
-    return report
 
 
 @dataclass
-class Struck:
-    """A fault of the leader: who it was, and when."""
+class LeaderFault:
+    """A fault of the leader: its name and the time."""
 
     victim: str
     at: datetime
 
 
 class Faults:
-    """Carries out a plan."""
+    """Injects the faults of a plan."""
 
     def __init__(self, cluster: Cluster, watch: Watch, say: Say) -> None:
         self._cluster = cluster
         self._watch = watch
         self._say = say
-        self._struck: list[Struck] = []
+        self._leader_faults: list[LeaderFault] = []
 
     def inject(self, plan: Sequence[Fault], seconds: float) -> None:
-        """Each fault at its time, and put right at its time."""
+        """Inject and repair each fault at its time."""
         began = time.monotonic()
         coming = deque(fault for fault in plan if fault.kind not in (FaultKind.FILL, FaultKind.DRAIN))
         lasting: list[tuple[float, Callable[[], None]]] = []
@@ -173,24 +209,24 @@ class Faults:
             time.sleep(_TICK_SECONDS)
 
     def takeovers(self) -> Iterator[float]:
-        """For each fault of a leader that cost it its office: how long until another had taken it."""
-        for number, struck in enumerate(self._struck):
-            following = self._struck[number + 1].at if number + 1 < len(self._struck) else None
+        """Yield the seconds until the next term for each fault that ended a leadership."""
+        for number, struck in enumerate(self._leader_faults):
+            following = self._leader_faults[number + 1].at if number + 1 < len(self._leader_faults) else None
             term = next((term for term in self._watch.terms if term.taken_at > struck.at), None)
             if term is not None and term.holder != struck.victim and (following is None or term.taken_at < following):
                 yield (term.taken_at - struck.at).total_seconds()
 
     def _find(self, fault: Fault) -> str:
-        """The leader by its name."""
+        """Return the fault's target, with the current leader's name in place of `leader`."""
         leader = self._watch.leader or "scheduler-1"
         who, sign, what = fault.target.partition(">")
         found = leader if who == LEADER else who
         if found == leader:
-            self._struck.append(Struck(leader, datetime.now(UTC)))
+            self._leader_faults.append(LeaderFault(leader, datetime.now(UTC)))
         return f"{found}{sign}{what}"
 
     def _begin(self, kind: FaultKind, target: str) -> Callable[[], None]:
-        """What puts it right again."""
+        """Begin a fault and return the function that repairs it."""
         cluster = self._cluster
         match kind:
             case FaultKind.KILL:
@@ -208,40 +244,51 @@ class Faults:
             case FaultKind.HOLD:
                 cluster.links[target].hold()
                 return cluster.links[target].heal
+            case FaultKind.WIPE | FaultKind.RESTORE:
+                cluster.lose_data(restored=kind is FaultKind.RESTORE)
+                return cluster.start_etcd
             case _:
                 raise AssertionError(f"{kind} is a request, which the load makes")
 
 
 def _clients(cluster: Cluster) -> dict[str, Client]:
-    """One for each who asks."""
+    """Return a client for each user."""
     admin = cluster.client()
     admin.create_user(UserRequest(username=BOUNDED, password=PASSWORD))
     admin.change_quota("user", BOUNDED, QuotaChange(limits={"sessions": BOUNDED_SESSIONS}))
     return {"admin": admin, BOUNDED: cluster.client(BOUNDED)}
 
 
-def _rest(cluster: Cluster, left: Callable[[], list[str]]) -> list[str]:
-    """Wait until nothing is left to do; what still is after a long time."""
-    deadline = time.monotonic() + _REST_SECONDS
+def _wait_until_idle(cluster: Cluster, left: Callable[[], list[str]], progress: Callable[[], object]) -> list[str]:
+    """Wait until no work is left. Return the remaining work once neither it nor `progress` changes any more."""
+    began = moved_at = time.monotonic()
     quiet = 0
     found: list[str] = []
-    while quiet < _LOOKS and time.monotonic() < deadline:
+    before: object = None
+    while quiet < _IDLE_POLLS and time.monotonic() < min(moved_at + _STALLED_SECONDS, began + _MAX_WAIT_SECONDS):
         cluster.keep()
         found = left()
         quiet = 0 if found else quiet + 1
-        time.sleep(_LOOK_SECONDS)
+        if (now := (found, progress())) != before:
+            before, moved_at = now, time.monotonic()
+        time.sleep(_POLL_SECONDS)
     return found
 
 
-def _unrest(cluster: Cluster) -> list[str]:
-    return _ask(cluster, _UNREST)
+def _changes(cluster: Cluster) -> list[str]:
+    """Return the last status change. Events do not count: the reason for waiting may alternate without progress."""
+    return _query(cluster, "SELECT coalesce(max(id), 0)::text FROM status_history")
 
 
-def _lasting(cluster: Cluster) -> list[str]:
-    return _ask(cluster, "SELECT 'workload ' || name FROM workloads WHERE ended_at IS NULL")
+def _unfinished(cluster: Cluster) -> list[str]:
+    return _query(cluster, _UNFINISHED)
 
 
-def _ask(cluster: Cluster, question: str) -> list[str]:
+def _without_end(cluster: Cluster) -> list[str]:
+    return _query(cluster, "SELECT 'workload ' || name FROM workloads WHERE ended_at IS NULL")
+
+
+def _query(cluster: Cluster, question: str) -> list[str]:
     async def ask() -> list[str]:
         connection = await asyncpg.connect(cluster.database_url.replace("+asyncpg", ""))
         try:

@@ -1,4 +1,4 @@
-"""The checker finds what it is there for: a story that is true passes, and each false one is told by its rule."""
+"""The checker finds what it is there for: a true story passes, and each false one violates its rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB, REPLICA = Work("job", tasks=2, seconds=1.0, gang=True), Work("replica", apa
 Tables = dict[str, Any]
 
 
-def test_a_true_story_has_no_violation() -> None:
+def test_consistent_records_have_no_violation() -> None:
     story = Story()
     assert check(story.records(), story.accepted, story.booked) == []
 
@@ -45,7 +45,7 @@ def _a_promise_is_forgotten(story: Story) -> None:
     story.tables["timeslots"][1]["status"] = "ENDED"
 
 
-def _a_promise_has_too_little_room(story: Story) -> None:
+def _a_promise_exceeds_the_capacity(story: Story) -> None:
     story.tables["places"][-1]["tasks"] = 1
 
 
@@ -71,7 +71,7 @@ def _an_edge_is_left_out(story: Story) -> None:
     story.forget("RUNNING", "events")
 
 
-def _an_event_is_told_twice(story: Story) -> None:
+def _an_event_is_recorded_twice(story: Story) -> None:
     event = next(row for row in story.tables["events"] if row["kind"] == "SUCCEEDED" and row["noun"] == "task")
     story.tables["events"].append({**event, "revision": 10_000})
 
@@ -148,7 +148,7 @@ def _a_replica_is_missing(story: Story) -> None:
 
 
 def _a_cancelled_deployment_runs(story: Story) -> None:
-    story.accepted["replica"].ending = True
+    story.accepted["replica"].stop_requested = True
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def _a_cancelled_deployment_runs(story: Story) -> None:
         (_a_deposed_leader_writes, "I7"),
         (_two_lead_in_one_term, "I7"),
         (_an_edge_is_left_out, "edges"),
-        (_an_event_is_told_twice, "I8"),
+        (_an_event_is_recorded_twice, "I8"),
         (_a_task_starts_twice, "started once"),
         (_a_task_nobody_placed_runs, "nobody had placed it"),
         (_a_task_is_on_two_nodes, "was on agent-1 and agent-2"),
@@ -180,17 +180,17 @@ def _a_cancelled_deployment_runs(story: Story) -> None:
         (_a_timeslot_is_there_twice, "timeslot soon is there 2 times"),
         (_a_timeslot_outlives_its_end, "should be over"),
         (_a_promise_is_forgotten, "its time has not come"),
-        (_a_promise_has_too_little_room, "has 1 places of 2"),
+        (_a_promise_exceeds_the_capacity, "has 1 places of 2"),
         (_a_timeslot_takes_an_edge_that_is_none, "went from REQUESTED to ACTIVE"),
     ],
 )
-def test_a_false_story_is_told_by_its_rule(change: Change, rule: str) -> None:
+def test_each_inconsistency_violates_its_rule(change: Change, rule: str) -> None:
     story = Story()
     change(story)
     assert any(rule in str(found) for found in check(story.records(), story.accepted, story.booked))
 
 
-def test_what_is_left_of_ended_work_is_found() -> None:
+def test_orphans_of_ended_work_are_found() -> None:
     found = {str(violation) for violation in check_empty(Story().records())}
     assert any("workload replica is RUNNING" in each for each in found)
     assert any("cpu of node" in each for each in found)
@@ -239,7 +239,7 @@ class Story:
         return next(row for row in self.tables["tasks"] if (row["workload_id"], row["task_index"]) == (own, index))
 
     def forget(self, status: str, table: str) -> None:
-        """What the replica's task was once."""
+        """Remove the history of the replica's task."""
         key = "kind" if table == "events" else "new_status"
         own = self.task("replica", 0)["id"]
         self.tables[table] = [r for r in self.tables[table] if (r["object_id"], r[key]) != (own, status)]

@@ -25,7 +25,7 @@ def test_a_long_plan_has_every_fault_of_every_part() -> None:
     assert planned == {choice for lane in lanes().values() for choice in lane.choices}
 
 
-def test_faults_of_parts_that_stand_in_for_each_other_never_overlap_and_all_are_over_in_time() -> None:
+def test_faults_of_interchangeable_parts_never_overlap_and_all_end_in_time() -> None:
     plan = make_plan(7, 300, LEASE_SECONDS)
     for lane in lanes().values():
         own = [fault for fault in plan if (fault.kind, fault.target) in lane.choices]
@@ -34,14 +34,14 @@ def test_faults_of_parts_that_stand_in_for_each_other_never_overlap_and_all_are_
         assert own[-1].at + own[-1].seconds <= 300
 
 
-def test_what_is_paused_or_cut_off_is_so_for_longer_than_a_lease_lasts() -> None:
+def test_pauses_and_cuts_last_longer_than_a_lease() -> None:
     lasting = (FaultKind.PAUSE, FaultKind.CUT, FaultKind.HOLD)
     for fault in make_plan(7, 600, LEASE_SECONDS):
         if fault.kind in lasting and fault.target != POSTGRES:
             assert fault.seconds > LEASE_SECONDS
 
 
-def test_whatever_is_filled_or_drained_is_put_right_by_the_same_lane() -> None:
+def test_filled_and_drained_nodes_are_repaired_by_the_same_lane() -> None:
     fills, drains = steps_of(make_plan(7, 300, LEASE_SECONDS))
     assert [step.action for step in fills] == [Action.SUBMIT, Action.CANCEL] * (len(fills) // 2)
     assert [step.action for step in drains] == [Action.DRAIN, Action.RESUME] * (len(drains) // 2)

@@ -1,4 +1,4 @@
-"""Who leads since when: a look at the database several times a second, past all proxies."""
+"""A record of the leaders and their terms, read from the database several times a second, past all proxies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Term:
 
 
 class Watch:
-    """The terms that were seen, in their order."""
+    """The observed terms, in order."""
 
     def __init__(self, database_url: str) -> None:
         self.terms: list[Term] = []
@@ -39,7 +39,7 @@ class Watch:
     def run(self) -> None:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             while not self._end.is_set():
-                # The database is among those that are killed and paused, and its driver fails then in many ways.
+                # The database is killed and paused too, and its driver then fails in many ways.
                 with contextlib.suppress(Exception):
                     runner.run(self._look())
                 self._end.wait(_POLL_SECONDS)

@@ -8,10 +8,16 @@ import os
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.wire import channels
-from mooring.wire.agent import CHANNEL_WINDOW
-from mooring.wire.channels import Data, Ending, Frame, Size, Window
-from mooring.wire.flow import PIECE_BYTES, Side
+from mooring.wire.agents import channels
+from mooring.wire.agents.agent_protocol import CHANNEL_WINDOW
+from mooring.wire.agents.channels import (
+    ChannelResult,
+    Data,
+    Frame,
+    Size,
+    Window,
+)
+from mooring.wire.agents.flow import PIECE_BYTES, Side
 
 
 class Wire:
@@ -55,7 +61,7 @@ async def test_a_writer_waits_for_a_reader_and_nothing_is_lost_or_mixed():
     assert taken == given
 
 
-async def test_directions_end_by_themselves_and_standard_error_is_kept_apart():
+async def test_directions_end_separately_and_standard_error_is_separate():
     one, other, _ = connected()
     for data, error in ((b"a", False), (b"b", False), (b"oops", True), (b"c", False)):
         await one.write(data, error)
@@ -65,7 +71,7 @@ async def test_directions_end_by_themselves_and_standard_error_is_kept_apart():
     assert await one.read() == (b"still", False)
 
 
-async def test_what_came_before_the_end_is_read_and_a_writer_that_waits_is_let_go():
+async def test_the_end_leaves_received_bytes_readable_and_releases_a_waiting_writer():
     one, other, _ = connected()
     writing = asyncio.create_task(one.write(bytes(2 * CHANNEL_WINDOW)))
     await other.write(b"last words")
@@ -91,8 +97,8 @@ async def test_more_than_was_allowed_is_refused():
         Data(b"oops", True),
         Window(2**32 - 1),
         Size(24, 80),
-        Ending(exit_code=3),
-        Ending(status=404, code="not-found", message="there is no task"),
+        ChannelResult(exit_code=3),
+        ChannelResult(status=404, code="not-found", message="there is no task"),
     ],
 )
 def test_frames_come_out_as_they_went_in(frame: Frame):
@@ -100,6 +106,6 @@ def test_frames_come_out_as_they_went_in(frame: Frame):
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x09", b"\x02\x01", b"\x03\x01", b"\x04{", b"\x04[]"])
-def test_what_is_no_frame_is_refused(frame: bytes):
+def test_an_invalid_frame_is_refused(frame: bytes):
     with pytest.raises(InvalidInput):
         channels.decode(frame)

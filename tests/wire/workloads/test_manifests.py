@@ -8,10 +8,10 @@ import pytest
 from jsonschema_rs import validator_for
 
 from mooring.client.files import read_documents
-from mooring.wire.manifest_schema import schema
-from mooring.wire.manifests import lab_request, workload_request
+from mooring.wire.workloads.manifest_schema import schema
+from mooring.wire.workloads.manifests import lab_request, workload_request
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SCHEMA = schema()
 CHECKER = validator_for(SCHEMA)
 WEB: dict[str, Any] = {"kind": "deployment", "name": "web", "containers": [{"image": "nginx"}]}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
 
 
 class FewNeighboursScorer:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.nodes import Node
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
+from mooring.model.nodes.node import Node
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
 
 LABEL = "example.com/renewable-percent"
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import CPU, MEMORY, Cluster
-from mooring.scheduling.kernels import Floats, Int64s, row_score
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.columns import CPU, MEMORY
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.compiled.scorer_kernel import Floats, Int64s, row_score
 from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
 
 ENOUGH = (8 << 30) // 1000
 """Bytes for a thousandth of a core."""

@@ -1,4 +1,4 @@
-"""A command that somebody runs on this node and is connected with, by pipes or by a terminal."""
+"""Commands that users run on this node, connected through pipes or a terminal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mooring.model.errors import MooringError
 
 _PIECE_BYTES = 64 * 1024
 _HANG_UP_SECONDS = 2.0
-"""For a command to end by itself when whoever ran it is gone."""
+"""Time for a command to end by itself after its user disconnected."""
 _END_OF_INPUT = b"\x04"
 _FAILURE_DESCRIPTOR = 3
 
 
 class DataOnly:
-    """What `Reached` asks for beside data, of a way in that has neither a terminal nor a command."""
+    """Default methods of `Reached` for a channel without a terminal and without a command."""
 
     async def resize(self, rows: int, columns: int) -> None:
         return None
@@ -31,15 +31,15 @@ class DataOnly:
 
 
 def spawn(arguments: Callable[[int], list[str]], size: tuple[int, int] | None) -> Command:
-    """Start a program in a session of its own; `size`: with a terminal of so many rows and columns.
+    """Start a program in its own session; `size`: with a terminal of these rows and columns.
 
-    `arguments` gets the number of the descriptor to which the program writes, before it has begun, why it cannot.
+    `arguments` receives the descriptor to which the program writes why it cannot start.
     """
-    with contextlib.ExitStack() as inherited, contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as inherited, contextlib.ExitStack() as to_close:
 
         def pair(ends: tuple[int, int]) -> tuple[int, int]:
-            """One for this process, one for the program."""
-            kept.callback(os.close, ends[0])
+            """Return the end for this process and the end for the program."""
+            to_close.callback(os.close, ends[0])
             inherited.callback(os.close, ends[1])
             return ends
 
@@ -65,12 +65,12 @@ def spawn(arguments: Callable[[int], list[str]], size: tuple[int, int] | None) -
             setsid=True,
             setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD],
         )
-        kept.pop_all()
+        to_close.pop_all()
     return Command(pid, given, outputs, failure)
 
 
 class Command:
-    """A running program. Closing it hangs up, as a terminal that is closed would."""
+    """A running program. Closing it sends SIGHUP, as closing a terminal does."""
 
     def __init__(self, pid: int, given: int, outputs: dict[int, bool], failure: int) -> None:
         self._pid = pid
@@ -78,7 +78,7 @@ class Command:
         self._terminal = given if given in outputs else None
         self._given: int | None = given
         self._outputs = outputs
-        """What it says, by descriptor, and which of them is standard error."""
+        """Output descriptors, and the one of them that is standard error."""
         self._failure: int | None = failure
         self._code: int | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -88,14 +88,14 @@ class Command:
     async def read(self) -> tuple[bytes, bool] | None:
         while self._outputs:
             ready = await _readable((*self._outputs, self._process))
-            # What it left in the pipes comes before its end; who is still running beside it has them open for ever.
+            # Remaining output is read before the end is reported. A child may keep the pipes open indefinitely.
             for descriptor in [each for each in ready if each in self._outputs] or list(self._outputs):
                 data = _read(descriptor)
                 if data:
                     return data, self._outputs[descriptor]
                 if data is not None or self._process in ready:
                     self._forget(descriptor)
-        await self._check_begun()
+        await self._check_started()
         return None
 
     async def write(self, data: bytes) -> None:
@@ -110,7 +110,7 @@ class Command:
                 rest = rest[os.write(self._given, rest) :]
             except BlockingIOError:
                 await _writable(self._given)
-            except OSError:  # it does not listen any more
+            except OSError:  # it has closed its input
                 self._close_input()
 
     async def resize(self, rows: int, columns: int) -> None:
@@ -118,14 +118,14 @@ class Command:
             _set_size(self._terminal, rows, columns)
 
     async def exit_code(self) -> int | None:
-        """As a shell tells it: 128 and the signal of one that was ended by a signal."""
+        """Return the exit code as a shell reports it: 128 + signal for a killed command."""
         while self._code is None:
             await _readable((self._process,))
             self._reap()
         return self._code
 
     def kill(self) -> None:
-        """End it at once; whoever reads what it says comes to the end."""
+        """Kill it at once, so that a reader of its output reaches the end."""
         self._send(signal.SIGKILL)
 
     async def close(self) -> None:
@@ -148,23 +148,23 @@ class Command:
             os.close(self._failure)
 
     def _send(self, number: signal.Signals) -> None:
-        # Until it is reaped its number is nobody else's.
+        # Its pid is not reused until it is reaped.
         if self._code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._pid, number)
 
-    async def _check_begun(self) -> None:
-        """NotBegun where it never became what was asked for."""
+    async def _check_started(self) -> None:
+        """Raise CommandNotStarted if the program could not be started."""
         if self._failure is None:
             return
         failure, self._failure = self._failure, None
-        # Closed at its far end when the program has begun, or is over.
+        # The pipe is closed when the program has started or ended.
         await self.exit_code()
         with os.fdopen(failure, "rb") as file:
             text = file.read().decode("utf-8", "replace")
         if text:
             code, _, reason = text.partition(" ")
-            raise NotBegun(int(code), reason)
+            raise CommandNotStarted(int(code), reason)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -185,8 +185,8 @@ class Command:
         os.close(descriptor)
 
 
-class NotBegun(MooringError):
-    """The command could not be started; a shell would say so with this exit code."""
+class CommandNotStarted(MooringError):
+    """The command could not be started; `exit_code` is that of a shell in this case."""
 
     code = "start-failed"
 
@@ -196,7 +196,7 @@ class NotBegun(MooringError):
 
 
 def _read(descriptor: int) -> bytes | None:
-    """None: nothing at the moment. A terminal that nobody has open any more fails instead of ending."""
+    """Return data, or None if there is none now. A closed terminal fails with an error instead of an end of file."""
     try:
         return os.read(descriptor, _PIECE_BYTES)
     except BlockingIOError:
@@ -210,7 +210,7 @@ def _set_size(terminal: int, rows: int, columns: int) -> None:
 
 
 async def _readable(descriptors: Iterable[int]) -> set[int]:
-    """Those that can be read; waits until there is one."""
+    """Wait for and return the readable descriptors."""
     loop = asyncio.get_running_loop()
     descriptors = list(descriptors)
     arrived = asyncio.Event()

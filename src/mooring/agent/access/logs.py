@@ -1,4 +1,4 @@
-"""Read the output of a task: its last lines over the rotated files, and what comes after while one follows."""
+"""Output of a task: the last lines from the rotated files, then new output while following."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import BinaryIO
 
 CHUNK = 48 * 1024
-"""So that a chunk is within 64 KiB also when it travels as base64 text."""
-_LOOK_SECONDS = 0.2
+"""Small enough that a chunk stays within 64 KiB as base64."""
+_POLL_SECONDS = 0.2
 
 
 async def read_log(
     path: Path, count: int, *, tail: int | None, follow: bool, ended: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """The last `tail` lines (None: all that is kept); `follow`: then what is added, until the task has ended."""
+    """Yield the last `tail` lines (None: all stored); with `follow`, then new output until the task has ended."""
     reader = await asyncio.to_thread(LogReader, path, count, tail)
     try:
         while True:
-            last_look = not follow or ended()
+            last_read = not follow or ended()
             while data := await asyncio.to_thread(reader.read, CHUNK):
                 yield data
-            if last_look:
+            if last_read:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
     finally:
         reader.close()
 
 
 class LogReader:
-    """Reads `path.2`, `path.1`, `path` as one stream, also while they are being rotated."""
+    """Reader of `path.2`, `path.1`, `path` as one stream, even while they are rotated."""
 
     def __init__(self, path: Path, count: int, tail: int | None = None) -> None:
         self._oldest_first = [path.with_name(f"{path.name}.{number}") for number in range(count - 1, 0, -1)] + [path]
@@ -43,7 +43,7 @@ class LogReader:
             self._seek(tail)
 
     def read(self, limit: int) -> bytes:
-        """The next bytes; empty when there are none yet."""
+        """Return the next bytes; empty if there are none yet."""
         while True:
             if self._file is None:
                 self._file = self._open(self._present()[:1])
@@ -54,7 +54,7 @@ class LogReader:
             newer = self._newer()
             if not newer:
                 return b""
-            # The file was set aside after the last read; what was added to it in between comes first.
+            # The file was rotated after the last read; bytes added in between come first.
             if data := self._file.read(limit):
                 return data
             following = self._open(newer[:1])
@@ -69,7 +69,7 @@ class LogReader:
 
     def _seek(self, tail: int) -> None:
         """Open the file in which the last `tail` lines begin, at their first byte."""
-        # The end of the last line is not the beginning of another.
+        # The newline at the end of the last line does not start another.
         wanted = tail + 1
         for number, path in enumerate(reversed(self._present())):
             file = self._open([path])
@@ -91,7 +91,7 @@ class LogReader:
         return [path for path in self._oldest_first if path.exists()]
 
     def _newer(self) -> list[Path]:
-        """The files that follow the open one, oldest first; all of them when it has been rotated away."""
+        """Return the files after the open one, oldest first; all of them if it has been rotated away."""
         assert self._file is not None
         while True:
             own = os.fstat(self._file.fileno())
@@ -102,7 +102,7 @@ class LogReader:
                         return present[position + 1 :]
             if own.st_nlink == 0:
                 return present
-            # It has a name still, so it was renamed while this looked: look again.
+            # It still has a name, so it was renamed during the lookup: look again.
 
     def _open(self, paths: list[Path]) -> BinaryIO | None:
         try:
@@ -112,7 +112,7 @@ class LogReader:
 
 
 def _nth_newline_from_end(file: BinaryIO, end: int, wanted: int) -> tuple[int, int]:
-    """The place after the wanted newline counted from the end, or 0 with how many are still wanted."""
+    """Return the position after the wanted newline, counted from the end, or 0 and the number still wanted."""
     if wanted == 0:
         return end, 0
     position = end
@@ -120,10 +120,10 @@ def _nth_newline_from_end(file: BinaryIO, end: int, wanted: int) -> tuple[int, i
         begin = max(position - CHUNK, 0)
         file.seek(begin)
         block = file.read(position - begin)
-        place = len(block)
-        while (place := block.rfind(b"\n", 0, place)) >= 0:
+        newline = len(block)
+        while (newline := block.rfind(b"\n", 0, newline)) >= 0:
             wanted -= 1
             if wanted == 0:
-                return begin + place + 1, 0
+                return begin + newline + 1, 0
         position = begin
     return 0, wanted

@@ -1,4 +1,4 @@
-"""Connections with what listens inside a container, through its own network namespace: no network of it is needed."""
+"""Sockets that belong to the network namespace of another process."""
 
 from __future__ import annotations
 
@@ -7,26 +7,17 @@ import ctypes
 import os
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from mooring.agent.containers.course import Seen
-from mooring.agent.dialling import Connected
-from mooring.model.errors import Conflict
+from mooring.agent.access.port_connections import Connected
 
 _NEW_NETWORK = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-async def connect(container: Seen, port: int) -> Connected:
-    """With a port of the container on its loopback; at its address where its network may not be entered."""
-    try:
-        made = _socket(container)
-    except PermissionError:
-        if container.address is None:
-            raise Conflict(
-                "the agent may not enter the task's network, and the task has no address", code="not-reachable"
-            ) from None
-        return await asyncio.open_connection(container.address, port)
+async def connect(made: socket.socket, port: int) -> Connected:
+    """Connect to a port on the loopback of the socket's namespace."""
     try:
         await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
         return await asyncio.open_connection(sock=made)
@@ -35,16 +26,16 @@ async def connect(container: Seen, port: int) -> Connected:
         raise
 
 
-def _socket(container: Seen) -> socket.socket:
-    """One that belongs to the container's namespace, wherever it is used."""
+def socket_of(pid: int, is_current: Callable[[], bool]) -> socket.socket:
+    """Return a socket in the network namespace of the process; OSError if the process has been replaced."""
     found: list[socket.socket | OSError] = []
 
     def make() -> None:
         try:
-            with Path(f"/proc/{container.pid}/ns/net").open("rb") as namespace:
-                # Looked at after opening: by now the number may be that of another process.
-                if container.id not in Path(f"/proc/{container.pid}/cgroup").read_text():
-                    raise OSError("the container has ended")
+            with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
+                # Checked after opening, since the pid may have been reused before.
+                if not is_current():
+                    raise ProcessLookupError("the process has ended")
                 if _libc.setns(namespace.fileno(), _NEW_NETWORK) != 0:
                     number = ctypes.get_errno()
                     raise OSError(number, os.strerror(number))
@@ -54,7 +45,7 @@ def _socket(container: Seen) -> socket.socket:
         except OSError as error:
             found.append(error)
 
-    # A thread of its own, which ends in the namespace that it went to.
+    # A separate thread, which stays in that namespace until it ends.
     thread = threading.Thread(target=make)
     thread.start()
     thread.join()

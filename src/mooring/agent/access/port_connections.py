@@ -1,4 +1,4 @@
-"""Connections with what listens in a task, carried both ways."""
+"""TCP connections to ports of a task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable
 
-from mooring.agent.commands import DataOnly
+from mooring.agent.access.commands import DataOnly
 from mooring.model.errors import Unavailable
 
 _PIECE_BYTES = 64 * 1024
@@ -16,16 +16,16 @@ _CLOSE_SECONDS = 2.0
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Dialled(DataOnly):
-    """A TCP connection; each direction ends by itself."""
+class PortConnection(DataOnly):
+    """A TCP connection whose directions are closed independently."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     @classmethod
-    async def by(cls, connecting: Awaitable[Connected], port: int) -> Dialled:
-        """Unavailable where nobody answers on this port of the task."""
+    async def by(cls, connecting: Awaitable[Connected], port: int) -> PortConnection:
+        """Connect to a port of the task; Unavailable if nothing listens on it."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 return cls(*await connecting)
@@ -55,5 +55,5 @@ class Dialled(DataOnly):
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._writer.wait_closed()
-        except OSError:  # also when it takes too long
+        except OSError:  # includes a timeout
             self._writer.transport.abort()

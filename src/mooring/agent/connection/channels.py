@@ -1,4 +1,4 @@
-"""The ways into this node's tasks that are open right now, all over the agent's one stream."""
+"""Open channels into this node's tasks, multiplexed over the agent's stream."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from uuid import UUID
 
 import structlog
 
-from mooring.agent.commands import NotBegun
-from mooring.agent.runtime import Reached, Runtime, WayIn
-from mooring.agent.stream import Connection
+from mooring.agent.access.commands import CommandNotStarted
+from mooring.agent.connection.stream import Connection
+from mooring.agent.runtimes.contract import Runtime, TaskChannel, WayIn
 from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
-from mooring.wire.agent import ChannelData, ChannelEnd, ChannelOpen, ChannelResize, ChannelWindow, Dial
-from mooring.wire.flow import Side
+from mooring.wire.agents.agent_protocol import (
+    ChannelData,
+    ChannelEnd,
+    ChannelOpen,
+    ChannelResize,
+    ChannelWindow,
+    Dial,
+)
+from mooring.wire.agents.flow import Side
 
 log = structlog.get_logger(__name__)
 
-_MOST_AT_ONCE = 1000
+_MAX_CONCURRENT = 1000
 
 
 class Channels:
@@ -30,23 +37,23 @@ class Channels:
         return len(self._open)
 
     def open(self, message: ChannelOpen, runtimes: Iterable[Runtime], connection: Connection) -> None:
-        """Begin; every channel ends with a message that says so and why."""
+        """Open a channel. Every channel ends with a message that contains the reason."""
         if message.channel_id in self._open:
             return
-        full = len(self._open) >= _MOST_AT_ONCE
+        full = len(self._open) >= _MAX_CONCURRENT
         channel = _Channel(message, [each for each in runtimes if isinstance(each, WayIn)], connection)
         self._open[message.channel_id] = channel
         channel.serving = asyncio.create_task(channel.refuse() if full else channel.serve())
         channel.serving.add_done_callback(lambda _: self._open.pop(message.channel_id, None))
 
     def take(self, message: ChannelData | ChannelWindow | ChannelResize | ChannelEnd) -> None:
-        """Never waits: the others on the stream come next."""
+        """Pass data to a channel without blocking, since other messages on the stream follow."""
         channel = self._open.get(message.channel_id)
         if channel is not None:
             channel.take(message)
 
     async def close(self) -> None:
-        """The stream is over, and with it all that was reached through it."""
+        """Close all channels when the stream has ended."""
         serving = [channel.serving for channel in self._open.values() if channel.serving is not None]
         for task in serving:
             task.cancel()
@@ -77,20 +84,20 @@ class _Channel:
                 self._side.end()
 
     async def refuse(self) -> None:
-        await self._end(code="too-many-channels", message=f"{_MOST_AT_ONCE} ways into this node are open already")
+        await self._end(code="too-many-channels", message=f"{_MAX_CONCURRENT} ways into this node are open already")
 
     async def serve(self) -> None:
-        """Carry bytes until the task, the command or the other side is at its end."""
+        """Transfer bytes until the task, the command or the peer ends."""
         try:
             exit_code = await self._until_over()
-        except NotBegun as problem:
+        except CommandNotStarted as problem:
             await self._end(exit_code=problem.exit_code, code=problem.code, message=problem.message)
         except MooringError as problem:
             await self._end(code=problem.code, message=problem.message)
         except OSError as problem:
             await self._end(code="channel-failed", message=f"the node failed at this: {problem.strerror or problem}")
         except Exception:
-            log.exception("a way in failed", task=str(self._asked.task_id))
+            log.exception("a channel failed", task=str(self._asked.task_id))
             await self._end(code="channel-failed", message="the node failed at this; its agent's log says more")
         else:
             await self._end(exit_code=exit_code)
@@ -98,26 +105,26 @@ class _Channel:
     async def _until_over(self) -> int | None:
         reached = await self._reach()
         await self._connection.send(ChannelWindow(channel_id=self._asked.channel_id, bytes=0))
-        carrying = asyncio.create_task(self._carry(reached))
-        handing_in = asyncio.create_task(self._hand_in(reached))
-        sizing = asyncio.create_task(self._keep_size(reached))
+        sending_output = asyncio.create_task(self._send_output(reached))
+        handing_in = asyncio.create_task(self._forward_input(reached))
+        sizing = asyncio.create_task(self._follow_resizes(reached))
         hung_up = asyncio.create_task(self._side.ended.wait())
         try:
-            await asyncio.wait({carrying, hung_up}, return_when=asyncio.FIRST_COMPLETED)
-            if not carrying.done():
+            await asyncio.wait({sending_output, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending_output.done():
                 return None
-            if isinstance(self._asked.purpose, Dial) and carrying.exception() is None:
-                # What it still has to be told may be more than it had to say.
+            if isinstance(self._asked.purpose, Dial) and sending_output.exception() is None:
+                # The command may have closed its output but still read input.
                 await asyncio.wait({handing_in, hung_up}, return_when=asyncio.FIRST_COMPLETED)
-            return carrying.result()
+            return sending_output.result()
         finally:
-            tasks = (carrying, handing_in, sizing, hung_up)
+            tasks = (sending_output, handing_in, sizing, hung_up)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await reached.close()
 
-    async def _reach(self) -> Reached:
+    async def _reach(self) -> TaskChannel:
         missing: MooringError = Conflict("tasks of this kind cannot be reached", code="not-reachable")
         for runtime in self._runtimes:
             try:
@@ -126,18 +133,20 @@ class _Channel:
                 missing = problem
         raise missing
 
-    async def _carry(self, reached: Reached) -> int | None:
+    async def _send_output(self, reached: TaskChannel) -> int | None:
         while (piece := await reached.read()) is not None:
             await self._side.write(*piece)
         await self._side.write(b"")
         return await reached.exit_code()
 
-    async def _hand_in(self, reached: Reached) -> None:
+    async def _forward_input(self, reached: TaskChannel) -> None:
         while (piece := await self._side.read()) is not None:
             await reached.write(piece[0])
-        await reached.write(b"")
+        # A user who detaches or loses the connection does not end the input of the task.
+        if self._side.complete:
+            await reached.write(b"")
 
-    async def _keep_size(self, reached: Reached) -> None:
+    async def _follow_resizes(self, reached: TaskChannel) -> None:
         while True:
             await self._resized.wait()
             self._resized.clear()

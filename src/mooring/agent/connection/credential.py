@@ -1,4 +1,4 @@
-"""What an agent keeps of its node: the credential that its join token was exchanged for, and the highest term seen."""
+"""State of a node on disk: the credential that the join token was exchanged for, and the highest term seen."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from uuid import UUID
 
 import msgspec
 
-from mooring.agent import records
-from mooring.agent.supervisor import record
-from mooring.wire.agent import JoinAnswer
+from mooring.agent.runtimes.process import records
+from mooring.agent.runtimes.process.supervisor import record
+from mooring.wire.agents.agent_protocol import JoinAnswer
 
 _CREDENTIAL = "credential.json"
 _TERM = "term.json"
@@ -25,14 +25,14 @@ def load_credential(root: Path) -> JoinAnswer | None:
 
 
 def store_credential(root: Path, answer: JoinAnswer) -> None:
-    """Readable by the agent's own user only."""
+    """Store the credential, readable only by the agent's user."""
     record.write(str(root / _CREDENTIAL), msgspec.to_builtins(answer), durable=True)
 
 
 def load_term(root: Path, node_id: UUID) -> int:
-    """The highest term whose orders this node has followed; a node that joined anew begins again."""
-    kept = records.read(root / _TERM, _Term)
-    return kept.term if kept is not None and kept.node_id == node_id else 0
+    """Return the highest term whose orders this node has followed; 0 after a new join."""
+    stored = records.read(root / _TERM, _Term)
+    return stored.term if stored is not None and stored.node_id == node_id else 0
 
 
 def store_term(root: Path, node_id: UUID, term: int) -> None:

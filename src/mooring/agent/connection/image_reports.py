@@ -1,4 +1,4 @@
-"""Tells the server which images are on the node, whenever they are others than it was told."""
+"""Reports of the images on the node, sent whenever they change."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from contextlib import suppress
 
 import structlog
 
-from mooring.agent.runtime import ImageKeeping, Runtime
-from mooring.agent.stream import Connection
+from mooring.agent.connection.stream import Connection
+from mooring.agent.runtimes.contract import ImageKeeping, Runtime
 from mooring.model.errors import InvalidInput, MooringError, Unavailable
-from mooring.model.images import MOST_REPORTED, parse_image
-from mooring.wire.agent import Images
+from mooring.model.workloads.images import MAX_REPORTED_IMAGES, parse_image
+from mooring.wire.agents.agent_protocol import Images
 
 _log = structlog.get_logger(__name__)
-_LOOK_SECONDS = 60.0
-"""Others than the agent fetch and remove images, too."""
+_POLL_SECONDS = 60.0
+"""Polling interval, since images are also pulled and removed without the agent."""
 
 
 class ImageReports:
     def __init__(self) -> None:
-        self._look = asyncio.Event()
+        self._requested = asyncio.Event()
         self._used: frozenset[str] = frozenset()
 
     def used(self, digests: frozenset[str]) -> None:
-        """The images that tasks were started from: where there are new ones, some were fetched."""
+        """Note the images of running tasks: a new one means that an image was pulled."""
         if not digests <= self._used:
-            self._look.set()
+            self._requested.set()
         self._used = digests
 
     async def run(self, connection: Connection, runtimes: Collection[Runtime]) -> None:
-        """On one connection, which has been told of none so far."""
+        """Send reports on one connection, on which none has been sent so far."""
         keeping = [runtime for runtime in runtimes if isinstance(runtime, ImageKeeping)]
-        told: Mapping[str, int] | None = None
-        while keeping:
-            self._look.clear()
+        sent: Mapping[str, int] | None = None
+        if not keeping:
+            await asyncio.Event().wait()
+        while True:
+            self._requested.clear()
             with suppress(Unavailable):
                 present = await _present(keeping)
-                if present is not None and present != told:
+                if present is not None and present != sent:
                     await connection.send(Images(images=present))
-                    told = present
+                    sent = present
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._look.wait()
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await self._requested.wait()
 
 
 async def _present(keeping: Collection[ImageKeeping]) -> dict[str, int] | None:
-    """None where a runtime does not say, for now."""
+    """Return the images of all runtimes, or None if a runtime cannot list them now."""
     try:
         return largest([await runtime.images() for runtime in keeping])
     except (MooringError, OSError) as problem:
@@ -56,11 +58,11 @@ async def _present(keeping: Collection[ImageKeeping]) -> dict[str, int] | None:
 
 
 def largest(listed: Collection[Mapping[str, int]]) -> dict[str, int]:
-    """As many as are told, by their whole names."""
+    """Return the images by full name, up to the number that is reported."""
     sizes: dict[str, int] = {}
     for images in listed:
         for name, size in images.items():
             with suppress(InvalidInput):
                 sizes[str(parse_image(name))] = size
-    most = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_REPORTED]
+    most = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MAX_REPORTED_IMAGES]
     return dict(sorted(most))

@@ -1,4 +1,4 @@
-"""The outputs that the server is reading right now: opened, sent as fast as it reads, called off."""
+"""Log streams that the server currently reads: opened, sent at its pace, cancelled."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from uuid import UUID
 
-from mooring.agent.runtime import Runtime
-from mooring.agent.stream import Connection
+from mooring.agent.connection.stream import Connection
+from mooring.agent.runtimes.contract import Runtime
 from mooring.model.errors import MooringError, NotFound, Unavailable
-from mooring.wire.agent import LogChunk, LogRequest
+from mooring.wire.agents.agent_protocol import LogChunk, LogRequest
 
-_MOST_AT_ONCE = 64
-_LOOK_SECONDS = 0.05
+_MAX_CONCURRENT = 64
+_POLL_SECONDS = 0.05
 
 Coming = Callable[[UUID], bool]
-"""Whether a task is ordered here and has only not been started yet."""
+"""Returns whether a task is ordered here but not started yet."""
 
 
 class LogStreams:
@@ -28,7 +28,7 @@ class LogStreams:
         return len(self._open)
 
     def open(self, request: LogRequest, runtimes: Iterable[Runtime], connection: Connection) -> None:
-        """Begin to send; every answer ends with a chunk that says so, also when there is nothing to send."""
+        """Start sending. Every response ends with a final chunk, even if there is no output."""
         if request.request_id in self._open:
             return
         stream = asyncio.create_task(self._send(request, list(runtimes), connection))
@@ -49,8 +49,8 @@ class LogStreams:
     async def _send(self, request: LogRequest, runtimes: list[Runtime], connection: Connection) -> None:
         error: str | None = None
         try:
-            if len(self._open) > _MOST_AT_ONCE:
-                raise MooringError(f"{_MOST_AT_ONCE} outputs are being read on this node already")
+            if len(self._open) > _MAX_CONCURRENT:
+                raise MooringError(f"{_MAX_CONCURRENT} outputs are being read on this node already")
             async for data in _output(request, runtimes, self._coming):
                 try:
                     await connection.send(LogChunk(request_id=request.request_id, data=data))
@@ -65,7 +65,7 @@ class LogStreams:
 
 
 async def _output(request: LogRequest, runtimes: list[Runtime], coming: Coming) -> AsyncIterator[bytes]:
-    """The output from whichever runtime has it; of a task that is about to start, as soon as one does."""
+    """Yield the output from the runtime that has it. For a task about to start, wait for it."""
     while True:
         early = coming(request.task_id)
         missing = NotFound(f"this node keeps no output of task {request.task_id}")
@@ -78,4 +78,4 @@ async def _output(request: LogRequest, runtimes: list[Runtime], coming: Coming) 
                 missing = problem
         if not early:
             raise missing
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Which reports still have to reach the server: numbered, never twice on one connection, until they are durable."""
+"""Reports that have not reached the server: numbered, sent once per connection, until they are durable."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from mooring.agent.reconcile import Finding
-from mooring.wire.agent import Report, TaskReport
+from mooring.wire.agents.agent_protocol import Report, TaskReport
 
 
 class Outbox:
-    """State rather than messages: what is true now is offered again on a new connection, so nothing can be lost."""
+    """State rather than messages: the current state is offered again on a new connection, so nothing can be lost."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -18,12 +18,12 @@ class Outbox:
         self._waiting: dict[int, tuple[TaskReport, ...]] = {}
 
     def connected(self) -> None:
-        """A new connection: the server may have missed anything that was sent before."""
+        """Start a new connection: the server may have missed any earlier report."""
         self._sent.clear()
         self._waiting.clear()
 
     def offer(self, findings: Iterable[Finding]) -> Report | None:
-        """The report to send: what this connection has not said yet."""
+        """Return a report of the findings that were not sent on this connection yet, or None."""
         tasks: list[TaskReport] = []
         mentioned: set[UUID] = set()
         for finding in findings:
@@ -33,7 +33,7 @@ class Outbox:
             if before == report:
                 continue
             if finding.ran and (before is None or before.status == "PREPARING"):
-                # A short command may end before anyone saw it run; the end is reached through RUNNING all the same.
+                # A short command may end before it was seen running; its end is still reported after RUNNING.
                 tasks.append(TaskReport(task_id=report.task_id, status="RUNNING", restarts=report.restarts))
             tasks.append(report)
             self._sent[report.task_id] = report
@@ -46,7 +46,7 @@ class Outbox:
         return Report(number=self._number, tasks=tasks)
 
     def received(self, number: int) -> tuple[UUID, ...]:
-        """The report is durable: the tasks whose end the server now knows, with nothing of them left here."""
+        """Mark a report as durable, and return the tasks whose end the server now knows and that are gone."""
         tasks = self._waiting.pop(number, ())
         ends = ("SUCCEEDED", "FAILED", "CANCELLED")
         return tuple(report.task_id for report in tasks if report.gone and report.status in ends)

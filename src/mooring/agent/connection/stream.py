@@ -1,4 +1,4 @@
-"""The agent's way to the server: joining over HTTP once, then one WebSocket for everything."""
+"""The agent's connection to the server: it joins over HTTP once, then uses one WebSocket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from mooring.model.errors import MooringError, Unavailable
-from mooring.wire.agent import (
+from mooring.wire.agents.agent_protocol import (
     NODE_HEADER,
     FromAgent,
     FromServer,
@@ -29,24 +29,25 @@ log = structlog.get_logger(__name__)
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _OFTENEST_PING_SECONDS, _RAREST_PING_SECONDS = 5.0, 15.0
+_ENDS = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 _REFUSALS = (400, 401, 403, 404, 409, 410, 422)
 
 
 class AgentRefused(MooringError):
-    """The server will not have this agent; trying again unchanged does not help."""
+    """The server rejects this agent; retrying without a change does not help."""
 
     code = "agent-refused"
 
 
 class Connection:
-    """An open stream; several may send at once, and sending waits while the server reads slowly."""
+    """An open stream. Several tasks may send concurrently; sending blocks while the server reads slowly."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
 
     @property
     def address(self) -> str | None:
-        """Of this machine, as the server sees it if nothing is in between."""
+        """Address of this machine as the server sees it, if there is no proxy in between."""
         name = self._socket.get_extra_info("sockname")
         return str(name[0]) if isinstance(name, tuple) else None
 
@@ -57,8 +58,8 @@ class Connection:
             raise Unavailable(f"the stream to the server broke: {error}") from error
 
     async def messages(self) -> AsyncIterator[FromServer]:
-        """What the server says, until the stream ends; what cannot be understood is skipped."""
-        async for frame in self._socket:
+        """Yield messages until the stream ends; Unavailable if it breaks. Unknown messages are skipped."""
+        while (frame := await self._receive()).type not in _ENDS:
             if frame.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 continue
             try:
@@ -66,21 +67,29 @@ class Connection:
             except msgspec.MsgspecError as error:
                 log.warning("message of the server not understood", error=str(error))
 
+    async def _receive(self) -> aiohttp.WSMessage:
+        try:
+            return await self._socket.receive()
+        except (aiohttp.ClientError, ConnectionError) as error:
+            # aiohttp answers pings here, and the transport may close at that moment.
+            raise Unavailable(f"the stream to the server broke: {error}") from error
+
     async def close(self) -> None:
-        await self._socket.close()
+        with suppress(aiohttp.ClientError, ConnectionError):
+            await self._socket.close()
 
 
 class Server:
-    """The server as an agent reaches it: by one of several addresses, each try by the next."""
+    """The server, reached through one of several addresses; each attempt uses the next."""
 
     def __init__(self, urls: Sequence[str], ca_file: Path | None = None) -> None:
-        # Each agent in an order of its own: they spread over the servers.
+        # Each agent uses a random order, so that agents spread over the servers.
         self._urls = deque(random.sample(urls, len(urls)))
-        self._tls: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file is not None else True
+        self.tls: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file is not None else True
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
-        """Exchange the join token for a credential. Unavailable: worth another try; AgentRefused: not."""
-        url = self._next()
+        """Exchange the join token for a credential. Unavailable can be retried, AgentRefused cannot."""
+        url = self.next_url()
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
@@ -88,7 +97,7 @@ class Server:
                     f"{url}/api/agent/join",
                     data=msgspec.json.encode(request),
                     headers={"Content-Type": "application/json"},
-                    ssl=self._tls,
+                    ssl=self.tls,
                     allow_redirects=False,
                 ) as answer,
             ):
@@ -109,11 +118,11 @@ class Server:
     async def connect(
         self, credential: str, node_id: UUID | None, heartbeat_seconds: float
     ) -> AsyncIterator[Connection]:
-        """The stream, open while the block runs. Unavailable: worth another try; AgentRefused: not.
+        """Open the stream for the block. Unavailable can be retried, AgentRefused cannot.
 
-        A server that vanished without a word is noticed within about two heartbeats, before the node is suspect.
+        A server that disappears silently is noticed within about two heartbeats, before the node becomes suspect.
         """
-        url = self._next()
+        url = self.next_url()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)) as http:
             try:
                 socket = await http.ws_connect(
@@ -122,7 +131,7 @@ class Server:
                     heartbeat=min(max(heartbeat_seconds, _OFTENEST_PING_SECONDS), _RAREST_PING_SECONDS),
                     max_msg_size=_MAX_MESSAGE_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
-                    ssl=self._tls,
+                    ssl=self.tls,
                 )
             except aiohttp.WSServerHandshakeError as error:
                 if error.status in (401, 403):
@@ -134,18 +143,20 @@ class Server:
                 raise Unavailable(f"the server at {url} answered {error.status}") from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise Unavailable(f"the server at {url} cannot be reached: {error}") from error
+            connection = Connection(socket)
             try:
-                yield Connection(socket)
+                yield connection
             finally:
-                await socket.close()
+                await connection.close()
 
-    def _next(self) -> str:
+    def next_url(self) -> str:
+        """Return the address for the next attempt."""
         self._urls.rotate(-1)
         return self._urls[-1].rstrip("/")
 
 
 def _explained(body: bytes) -> str:
-    """The server's own words, wherever in its answer they are."""
+    """Return the error message from the server's response, in whichever field it is."""
     text = body.decode("utf-8", "replace")[:500]
     try:
         answer = msgspec.json.decode(body)

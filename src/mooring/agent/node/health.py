@@ -1,54 +1,53 @@
-"""The health program of the node's pool: run now and then; what it finds is the node's problem until it passes."""
+"""Health check of the node's pool: run periodically; a failure is the node's problem until the check passes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import random
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 import structlog
 
-from mooring.wire.agent import HealthProgram
+from mooring.concurrency import backoff
+from mooring.concurrency.background import BackgroundTasks
+from mooring.wire.agents.agent_protocol import HealthProgram
 
 log = structlog.get_logger(__name__)
 
 _NOT_YET = "health program: it has not passed yet"
-_KEPT_BYTES = 4096
-_LONGEST_WORDS = 200
+_MAX_OUTPUT_BYTES = 4096
+_MAX_MESSAGE_LENGTH = 200
 _PIPE_BYTES = 64 * 1024
-# Nothing of the agent's own environment, which may hold its join token.
+# Without the agent's environment, which may contain its join token.
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 class Health:
-    """What the present program says of this node; `changed` is called whenever `problem` becomes another."""
+    """Result of the current health check; `changed` is called whenever `problem` changes."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.problem: str | None = None
         self._changed = changed
         self._program: HealthProgram | None = None
-        self._running: asyncio.Task[None] | None = None
+        self.background = BackgroundTasks()
 
     async def use(self, program: HealthProgram | None) -> None:
-        """Run this one from now on; nothing new may come until it has passed. The same again changes nothing."""
+        """Run this check from now on. The node gets no new tasks until it passes. Repeating a check changes nothing."""
         if program == self._program:
             return
         await self.close()
         self._program = program
         if program is not None:
             self.problem = _NOT_YET
-            self._running = asyncio.create_task(self._keep_running(program))
+            self.background.start("health program", partial(self._keep_running, program))
 
     async def close(self) -> None:
         self._program = self.problem = None
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-            self._running = None
+        await self.background.close()
 
     async def _keep_running(self, program: HealthProgram) -> None:
         while True:
@@ -57,11 +56,11 @@ class Health:
                 log.warning("the health of this node changed", problem=found)
                 self.problem = found
                 self._changed()
-            await asyncio.sleep(program.interval_seconds * random.uniform(0.9, 1.0))
+            await asyncio.sleep(backoff.jittered(program.interval_seconds, 0.1))
 
 
 async def run(program: HealthProgram) -> str | None:
-    """Run it once, as the agent's own user and without a shell: None if it passed, else what is wrong, in one line."""
+    """Run the check once, as the agent's user and without a shell. Return None if it passed, else the problem."""
     with _Output() as output:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -74,14 +73,14 @@ async def run(program: HealthProgram) -> str | None:
                 env=_ENVIRONMENT,
             )
         except (OSError, ValueError) as error:
-            return f"health program: it cannot be started: {error}"[:_LONGEST_WORDS]
+            return f"health program: it cannot be started: {error}"[:_MAX_MESSAGE_LENGTH]
         code: int | None = None
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(program.timeout_seconds):
                     code = await process.wait()
         finally:
-            # Whatever it left behind goes with it.
+            # Kill any children that it left.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         output.take()
@@ -92,9 +91,9 @@ async def run(program: HealthProgram) -> str | None:
 
 
 class _Output:
-    """The beginning of what a program says; the rest is read and forgotten, so that it never waits for a reader.
+    """The beginning of a program's output. The rest is read and discarded, so that the program never blocks.
 
-    A pipe of our own: the library's would count the program as running while any child of it holds the other end.
+    Uses its own pipe: with that of asyncio, the program would count as running while a child holds the other end.
     """
 
     def __init__(self) -> None:
@@ -112,12 +111,12 @@ class _Output:
         os.close(self.writing)
 
     def take(self) -> None:
-        """What there is to read now."""
+        """Read the available output."""
         with contextlib.suppress(BlockingIOError):
-            self.said += os.read(self._reading, _PIPE_BYTES)[: _KEPT_BYTES - len(self.said)]
+            self.said += os.read(self._reading, _PIPE_BYTES)[: _MAX_OUTPUT_BYTES - len(self.said)]
 
 
 def _first_line(said: bytearray) -> str:
     lines = said.decode("utf-8", "replace").split("\n")
     words = ("".join(sign for sign in line if sign.isprintable()).strip() for line in lines)
-    return next((line for line in words if line), "")[:_LONGEST_WORDS]
+    return next((line for line in words if line), "")[:_MAX_MESSAGE_LENGTH]

@@ -1,9 +1,8 @@
-"""Measured use: counters that grow become averages, and the server is told of them now and then."""
+"""Measured usage: growing counters become averages, which are sent to the server periodically."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,26 +10,26 @@ from uuid import UUID
 
 import structlog
 
-from mooring.agent.runtime import Measuring, Runtime
-from mooring.agent.stream import Connection
-from mooring.agent.use import Use
-from mooring.model.errors import Unavailable
-from mooring.wire.agent import Measures, TaskMeasure
+from mooring.agent.connection.stream import Connection
+from mooring.agent.node.usage_counters import Usage
+from mooring.agent.runtimes.contract import Measuring, Runtime
+from mooring.concurrency import backoff
+from mooring.wire.agents.agent_protocol import Measures, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Meter:
-    """Remembers what the processor had done for each task at the last look."""
+    """CPU time of each task at the last measurement."""
 
     _looked_at: float | None = None
     _before: dict[UUID, int] = field(default_factory=dict)
 
     def measures(
-        self, uses: Mapping[UUID, Use], now: float, network: Mapping[UUID, tuple[int, int]] | None = None
+        self, uses: Mapping[UUID, Usage], now: float, network: Mapping[UUID, tuple[int, int]] | None = None
     ) -> list[TaskMeasure]:
-        """`now` in seconds that only grow. What nobody saw the beginning of is told of from the next look on."""
+        """Return averages since the last call; `now` is monotonic. A new task is included from the next call on."""
         looked_at, self._looked_at = self._looked_at, now
         before, self._before = self._before, {task_id: use.cpu_microseconds or 0 for task_id, use in uses.items()}
         if looked_at is None:
@@ -55,7 +54,7 @@ class Meter:
 
 
 async def measure_all(runtimes: Iterable[Runtime]) -> list[TaskMeasure]:
-    """Of all tasks; a runtime that fails costs its own alone."""
+    """Return the usage of all tasks; a failing runtime affects only its own."""
     found: list[TaskMeasure] = []
     for runtime in runtimes:
         if isinstance(runtime, Measuring):
@@ -67,14 +66,14 @@ async def measure_all(runtimes: Iterable[Runtime]) -> list[TaskMeasure]:
 
 
 class Measurer:
-    """Sends what is measured for as long as a connection lasts, also where nothing has changed."""
+    """Sends measurements while a connection lasts, even if nothing has changed."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """The pause that the server wants; None: it wants no measures."""
+        """Set the interval that the server wants; None: no measurements."""
         self._wanted = asyncio.Event()
 
-    def be_guided(self, seconds: float | None) -> None:
+    def apply_config(self, seconds: float | None) -> None:
         self.seconds = seconds
         if seconds is not None:
             self._wanted.set()
@@ -82,16 +81,13 @@ class Measurer:
             self._wanted.clear()
 
     async def run(self, connection: Connection, runtimes: Iterable[Runtime]) -> None:
-        """A little sooner each time, so that no two agents stay in step."""
-        told = False
-        try:
-            while True:
-                await self._wanted.wait()
-                found = await measure_all(runtimes)
-                # Once without any: what ended uses nothing any more.
-                if found or told:
-                    await connection.send(Measures(at=time.time(), tasks=found))
-                told = bool(found)
-                await asyncio.sleep((self.seconds or 0.0) * random.uniform(0.8, 1.0))
-        except Unavailable:
-            return
+        """Send measurements with jitter, so that agents do not stay in step."""
+        reported = False
+        while True:
+            await self._wanted.wait()
+            found = await measure_all(runtimes)
+            # An empty report is sent once, so that ended tasks no longer count.
+            if found or reported:
+                await connection.send(Measures(at=time.time(), tasks=found))
+            reported = bool(found)
+            await asyncio.sleep(backoff.jittered(self.seconds or 0.0))

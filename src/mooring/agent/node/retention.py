@@ -1,4 +1,4 @@
-"""Which ended tasks' logs and work folders have to go: the too old, then the oldest until the rest is small enough."""
+"""Retention of logs and work folders of ended tasks: old ones go first, until the rest is small enough."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetainedTask:
     task_id: UUID
     ended_at: float
     size_bytes: int
 
 
-def expired(kept: Iterable[Kept], *, now: float, keep_seconds: float, keep_bytes: int) -> list[UUID]:
-    """The tasks to remove, oldest first."""
-    oldest_first = sorted(kept, key=lambda task: task.ended_at)
+def expired(retained: Iterable[RetainedTask], *, now: float, keep_seconds: float, keep_bytes: int) -> list[UUID]:
+    """Return the tasks to remove, oldest first."""
+    oldest_first = sorted(retained, key=lambda task: task.ended_at)
     total = sum(task.size_bytes for task in oldest_first)
     gone: list[UUID] = []
     for task in oldest_first:

@@ -1,4 +1,4 @@
-"""How much is used: what the counters of cgroups say, v1, hybrid and v2, and those of processes where they do not."""
+"""Usage counters of cgroups (v1, hybrid and v2), and of processes if cgroups do not count."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from mooring.agent.supervisor.record import stat_fields
+from mooring.agent.runtimes.process.supervisor.record import stat_fields
 
 UNIFIED = ""
-"""The v2 hierarchy among the controllers of v1."""
+"""Name of the v2 hierarchy among the v1 controllers."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """Memory at this moment, the rest since the start. None: nobody tells."""
+class Usage:
+    """Current memory, and other counters since the start. None: not known."""
 
     cpu_microseconds: int | None = None
     memory_bytes: int | None = None
@@ -29,25 +29,25 @@ class Use:
     def complete(self) -> bool:
         return all(getattr(self, each.name) is not None for each in fields(self))
 
-    def or_else(self, other: Use) -> Use:
-        """With what the other knows where this one does not."""
+    def or_else(self, other: Usage) -> Usage:
+        """Return this usage with unknown values taken from the other."""
         parts = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
-        return Use(*(own if own is not None else theirs for own, theirs in parts))
+        return Usage(*(own if own is not None else theirs for own, theirs in parts))
 
 
-def total(uses: Iterable[Use]) -> Use:
-    """Of all together; what one of them does not know is not known of the sum."""
+def total(uses: Iterable[Usage]) -> Usage:
+    """Return the sum; a value that is unknown for one is unknown for the sum."""
     parts = list(uses)
-    return Use(*(_sum([getattr(part, each.name) for part in parts]) for each in fields(Use)))
+    return Usage(*(_sum([getattr(part, each.name) for part in parts]) for each in fields(Usage)))
 
 
-def of_cgroup(folders: Mapping[str, Path]) -> Use:
-    """By controller the folder of a cgroup; memory without the part of the page cache that would be given back."""
+def of_cgroup(folders: Mapping[str, Path]) -> Usage:
+    """Return the usage of a cgroup, given its folder by controller. Memory excludes reclaimable page cache."""
     unified = folders.get(UNIFIED)
-    use = Use()
+    use = Usage()
     if unified is not None:
         read, written = _io_stat(_text(unified / "io.stat"))
-        use = Use(
+        use = Usage(
             _field(_text(unified / "cpu.stat"), "usage_usec"),
             _working_set(unified, "memory.current", "inactive_file"),
             read,
@@ -56,7 +56,7 @@ def of_cgroup(folders: Mapping[str, Path]) -> Use:
     read, written = _blkio(folders["blkio"]) if "blkio" in folders else (None, None)
     nanoseconds = _number(folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in folders else None
     memory = folders.get("memory")
-    controllers = Use(
+    controllers = Usage(
         nanoseconds // 1000 if nanoseconds is not None else None,
         _working_set(memory, "memory.usage_in_bytes", "total_inactive_file") if memory is not None else None,
         read,
@@ -66,7 +66,7 @@ def of_cgroup(folders: Mapping[str, Path]) -> Use:
 
 
 def cgroup_of(pid: int) -> dict[str, Path]:
-    """By controller the folder of the process's cgroup; none where that is the root, which is the whole machine."""
+    """Return the folder of a process's cgroup by controller, without root cgroups, which are the whole machine."""
     found: dict[str, Path] = {}
     mounts = _mounts()
     for line in (_text(Path(f"/proc/{pid}/cgroup")) or "").splitlines():
@@ -75,14 +75,14 @@ def cgroup_of(pid: int) -> dict[str, Path]:
             if controller not in mounts or path == "/":
                 continue
             mount, root = mounts[controller]
-            # In a container the hierarchy is mounted from the container's own cgroup on.
+            # In a container the hierarchy is mounted from the container's own cgroup.
             inner = path.removeprefix(root) if root != "/" else path
             found[controller] = mount / inner.lstrip("/")
     return found
 
 
 def mounts_of(mountinfo: str) -> dict[str, tuple[Path, str]]:
-    """By controller where its hierarchy is mounted, and which part of it."""
+    """Return the mount point of each controller's hierarchy, and the mounted part."""
     found: dict[str, tuple[Path, str]] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -96,7 +96,7 @@ def mounts_of(mountinfo: str) -> dict[str, tuple[Path, str]]:
 
 
 class Processes:
-    """One look at all processes of the machine."""
+    """A snapshot of all processes of the machine."""
 
     def __init__(self) -> None:
         self._stats: dict[int, list[str]] = {}
@@ -106,31 +106,49 @@ class Processes:
                 self._stats[int(name)] = stat
                 self._children.setdefault(int(stat[1]), []).append(int(name))
 
-    def below(self, root: int) -> Use:
-        """What the processes below `root` use, and what those did that ended and that it waited for."""
+    def below(self, root: int) -> Usage:
+        """Return the usage of the processes below `root`, including reaped children."""
         if root not in self._stats:
-            return Use(0, 0, 0, 0)
-        left = Use(self._microseconds(root, 13), 0, *_process_io(root))
+            return Usage(0, 0, 0, 0)
+        left = Usage(self._microseconds(root, 13), 0, *_process_io(root))
         return total([left, *(self.from_on(pid) for pid in self._children.get(root, ()))])
 
-    def from_on(self, root: int) -> Use:
-        """What a process and those below it use."""
-        found: list[Use] = []
+    def in_namespaces(self, root: int) -> Usage:
+        """Return the usage below `root`, whose children are PID 1 of namespaces: without them, but with their tmpfs."""
+        if root not in self._stats:
+            return Usage(0, 0, 0, 0)
+        left = Usage(self._microseconds(root, 13), 0, *_process_io(root))
+        inits = self._children.get(root, [])
+        files = Usage(0, sum(map(_tmpfs_bytes, inits)), 0, 0)
+        return total([left, files, *(self.below(pid) for pid in inits)])
+
+    def from_on(self, root: int) -> Usage:
+        """Return the usage of a process and its descendants."""
+        found: list[Usage] = []
         waiting = [root] if root in self._stats else []
         while waiting:
             pid = waiting.pop()
             waiting += self._children.get(pid, ())
             memory = int(self._stats[pid][21]) * _PAGE_BYTES
-            found.append(Use(self._microseconds(pid, 11), memory, *_process_io(pid)))
+            found.append(Usage(self._microseconds(pid, 11), memory, *_process_io(pid)))
         return total(found)
 
     def _microseconds(self, pid: int, first: int) -> int:
-        """User and system time, then those of the children that were waited for."""
+        """Return user and system time, including reaped children."""
         return sum(int(field) for field in self._stats[pid][first:15]) * 1_000_000 // _TICKS_PER_SECOND
 
 
+def _tmpfs_bytes(pid: int) -> int:
+    """Return the bytes in a task's tmpfs, which the memory of its processes does not include."""
+    try:
+        found = os.statvfs(f"/proc/{pid}/root/tmp")
+    except OSError:
+        return 0
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
 def network_of(pid: int) -> tuple[int, int]:
-    """What a process's network received and sent, but for what it said to itself; nothing of that of the machine."""
+    """Return the bytes that a process's network received and sent, without loopback; nothing for the host network."""
     received = sent = 0
     try:
         if Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
@@ -156,7 +174,7 @@ def _sum(parts: list[int | None]) -> int | None:
 
 
 def _text(path: Path) -> str | None:
-    """None where there is no such file, or its cgroup or process is gone meanwhile."""
+    """Return the file's text; None if it does not exist, or its cgroup or process is gone."""
     try:
         return path.read_text()
     except OSError:
@@ -184,7 +202,7 @@ def _working_set(folder: Path, usage: str, inactive: str) -> int | None:
 
 
 def _io_stat(text: str | None) -> tuple[int | None, int | None]:
-    """Lines such as `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`, one per disk."""
+    """Return the sums of lines such as `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`, one per disk."""
     if text is None:
         return None, None
     read = written = 0
@@ -195,7 +213,7 @@ def _io_stat(text: str | None) -> tuple[int | None, int | None]:
 
 
 def _blkio(folder: Path) -> tuple[int | None, int | None]:
-    """Lines such as `8:0 Read 4096`, one per disk and way."""
+    """Return the sums of lines such as `8:0 Read 4096`, one per disk and direction."""
     text = _text(folder / "blkio.throttle.io_service_bytes_recursive")
     if text is None:
         return None, None
@@ -208,6 +226,6 @@ def _blkio(folder: Path) -> tuple[int | None, int | None]:
 
 
 def _process_io(pid: int) -> tuple[int, int]:
-    """Nothing of processes that are not ours to look at."""
+    """Return 0 for processes that may not be inspected."""
     text = _text(Path(f"/proc/{pid}/io"))
     return _field(text, "read_bytes:") or 0, _field(text, "write_bytes:") or 0

@@ -1,4 +1,4 @@
-"""The folders of volumes on this node: where they are, which folders of the node tasks may see, and how volumes go."""
+"""Volumes on this node: their folders, host folders that tasks may mount, and removal of volumes."""
 
 from __future__ import annotations
 
@@ -11,71 +11,78 @@ from uuid import UUID
 
 import structlog
 
-from mooring.agent import folders
-from mooring.agent.stream import Connection
+from mooring.agent.connection.stream import Connection
+from mooring.agent.files.safe_files import Folder, UnsafePath
 from mooring.model.errors import InvalidInput, MooringError, NotAllowed, Unavailable
-from mooring.wire.agent import RemovedVolume, VolumesGone, VolumeSpec
+from mooring.wire.agents.agent_protocol import RemovedVolume, VolumesGone, VolumeSpec
 
 _log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 30.0
-"""What could not be deleted is tried again after so long."""
+"""Delay before a failed deletion is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeFolders:
-    """Ids make the paths of volumes, never names; the folders above them are closed to everybody but the agent."""
+    """Folders of volumes. Paths consist of ids, never names; the parent folders are private to the agent."""
 
     root: Path
     allowed: tuple[Path, ...] = ()
-    """Folders of the node that its owner lets tasks see, with all that is in them."""
+    """Host folders that tasks may mount, including their contents."""
     forbidden: tuple[Path, ...] = ()
-    """What no task may see beside the agent's own folder, such as the engine's socket."""
+    """Paths that no task may mount in addition to the agent's folder, such as the engine's socket."""
 
-    def make(self, project_id: UUID, volume: VolumeSpec) -> Path:
-        """The folder of a volume that outlives its task; MooringError where the node has none for it."""
+    def open(self, project_id: UUID, volume: VolumeSpec) -> Folder:
+        """Open the folder of a persistent volume, created if missing; MooringError if the node has none."""
         if volume.kind == "host":
             return self._of_node(volume.path)
         if volume.volume_id is None:
             raise InvalidInput(f"nobody said where volume {volume.name!r} is", code="volume-missing")
-        folder = self._of_project(project_id, volume.volume_id, volume.path if volume.kind == "shared" else None)
-        folder.parent.parent.mkdir(mode=0o700, exist_ok=True)
-        folder.parent.mkdir(mode=0o700, exist_ok=True)
-        folder.mkdir(exist_ok=True)
-        # Any user of any image may write there; who may not see it cannot come here.
-        folder.chmod(0o777)
-        return folder
+        with self._of_project(project_id, volume.path if volume.kind == "shared" else None) as above:
+            # Writable for any user of any image; the parents keep everyone else out.
+            return above.make_shared(str(volume.volume_id))
 
     def remove(self, removed: RemovedVolume) -> None:
-        folder = self._of_project(removed.project_id, removed.volume_id, removed.path)
-        folders.remove(folder)
-        if folder.exists():
-            raise Unavailable(f"{folder} could not be deleted")
+        with self._of_project(removed.project_id, removed.path) as above:
+            try:
+                above.remove(str(removed.volume_id))
+            except OSError as error:
+                raise Unavailable(f"{above.path / str(removed.volume_id)} could not be deleted: {error}") from None
 
-    def _of_project(self, project_id: UUID, volume_id: UUID, shared: str | None) -> Path:
-        base = self.root.resolve() if shared is None else self._of_node(shared)
-        folder = base / "volumes" / str(project_id) / str(volume_id)
-        if folder.resolve() != folder:
-            raise NotAllowed(f"a link is in the way to volume {volume_id} on this node", code="volume-refused")
-        return folder
+    def _of_project(self, project_id: UUID, shared: str | None) -> Folder:
+        """Open the folder of a project's volumes, which must be private to the agent; otherwise NotAllowed."""
+        try:
+            with (
+                Folder.open(self.root.resolve()) if shared is None else self._of_node(shared) as base,
+                base.make("volumes") as volumes,
+            ):
+                return volumes.make(str(project_id))
+        except UnsafePath as problem:
+            raise NotAllowed(
+                f"volumes of the project cannot be kept on this node: {problem.message}", code="volume-refused"
+            ) from None
 
-    def _of_node(self, path: str | None) -> Path:
-        """A folder of the node with all links followed: where it really is must be allowed."""
-        folder = Path(path or "/").resolve()
+    def _of_node(self, path: str | None) -> Folder:
+        """Open a host folder. With all links resolved it must be inside an allowed folder."""
+        try:
+            folder = Path(path or "/").resolve()
+        except (OSError, RuntimeError):  # circular links, or links changed while they were followed
+            raise InvalidInput(f"{path} is not a folder of this node", code="volume-missing") from None
         if not any(folder.is_relative_to(allowed.resolve()) for allowed in self.allowed):
             raise NotAllowed(
                 f"this node lets no task see {path}; its owner allows folders with `mooring agent --host-path`",
                 code="host-path-refused",
             )
-        if not folder.is_dir():
-            raise InvalidInput(f"{path} is not a folder of this node", code="volume-missing")
         for own in (each.resolve() for each in (self.root, *self.forbidden)):
             if own.is_relative_to(folder) or folder.is_relative_to(own):
                 raise NotAllowed(f"{path} is not for tasks: the agent has its own things there", code="volume-refused")
-        return folder
+        try:
+            return Folder.open(folder)
+        except (UnsafePath, FileNotFoundError):
+            raise InvalidInput(f"{path} is not a folder of this node", code="volume-missing") from None
 
 
 class VolumeRemovals:
-    """Deletes volumes as ordered, beside everything else since that may take long, and says so when they are gone."""
+    """Deletes volumes as ordered, in the background since it may take long, and reports those that are gone."""
 
     def __init__(self, volumes: VolumeFolders) -> None:
         self._volumes = volumes
@@ -83,12 +90,12 @@ class VolumeRemovals:
         self._changed = asyncio.Event()
 
     def order(self, removed: Iterable[RemovedVolume]) -> None:
-        """All that are to go, in place of what was ordered before."""
+        """Set the volumes to remove, replacing earlier orders."""
         self._ordered = tuple(removed)
         self._changed.set()
 
     async def run(self, connection: Connection) -> None:
-        """On one connection; what was ordered on another is to be forgotten before, with an order of nothing."""
+        """Delete volumes and report on one connection. Orders of an earlier connection must be cleared before."""
         while True:
             self._changed.clear()
             gone = await asyncio.to_thread(self._remove, self._ordered)

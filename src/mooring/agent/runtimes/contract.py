@@ -1,7 +1,7 @@
-"""The contract of a runtime: what knows how to run tasks of one sort. Found through `mooring.runtimes` entry points.
+"""The contract of a runtime, which runs one kind of task. Runtimes are `mooring.runtimes` entry points.
 
-An entry point names a callable that takes a `RuntimeContext` and gives a `Runtime`, or None where it cannot run (no
-engine answers, say). The name of the entry point is the runtime's name.
+An entry point names a callable that takes a `RuntimeContext` and returns a `Runtime`, or None if it cannot run (no
+engine answers, for example). The name of the entry point is the runtime's name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,18 @@ from uuid import UUID
 
 import structlog
 
+from mooring.agent.files.safe_files import Folder
+from mooring.agent.files.unpacking import Ownership
 from mooring.agent.options import Options
-from mooring.installed import entry_points
-from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
+from mooring.concurrency.background import BackgroundTasks
+from mooring.extensions.entry_points import entry_points
+from mooring.wire.agents.agent_protocol import (
+    DesiredTask,
+    EndWarning,
+    LastExit,
+    Purpose,
+    TaskMeasure,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -26,27 +35,31 @@ StopCause = Literal["requested", "agent-stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A task as it is on this node."""
+    """The observed state of a task on this node."""
 
     status: Status
     workload_name: str = ""
     gone: bool = False
-    """Nothing of it is left: its capacity is free."""
+    """No process or container is left: its capacity is free."""
     ran: bool = False
     exit_code: int | None = None
     restarts: int = 0
+    crashes: int = 0
+    """Ends of its containers soon after their start, in a row."""
+    last_exit: LastExit | None = None
+    """Of a living task: the last end of one of its containers."""
     code: str = ""
     reason: str = ""
     stop_grace_seconds: int | None = None
-    """Set once its end was asked for."""
+    """Set once a stop was requested."""
     ready: bool = True
-    """Its readiness probes say yes, or it has none."""
+    """Its readiness probes succeed, or it has none."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """By container: what its image was when it was started."""
+    """By container: the digest of its image at the start."""
     address: str | None = None
-    """Where its peers reach it."""
+    """Address for its peers."""
     warning: EndWarning | None = None
-    """What it was ordered to be told before its time is over."""
+    """The warning before its time limit that was ordered."""
     acknowledged: bool = False
     """The server has stored the end."""
 
@@ -57,34 +70,34 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeContext:
-    """What a runtime gets: where to keep things, for which node, and whom to call when something changed."""
+    """Environment of a runtime: its folder, its node, and the callback for changes."""
 
     root: Path
     node_id: UUID
     options: Options
     changed: Callable[[], None]
-    """Call it, on the agent's loop, when `observe` would answer differently than before."""
+    """To be called on the agent's event loop when the result of `observe` would change."""
     term: Callable[[], int] = lambda: 0
-    """Of the leader whose orders are followed."""
+    """Term of the leader whose orders are followed."""
 
 
 class Runtime(Protocol):
-    """Every call may come again after a crash: starting what runs and stopping what ended change nothing."""
+    """Every call may be repeated after a crash: starting a running task or stopping an ended one changes nothing."""
 
     name: str
     enforces: Mapping[str, str]
-    """Per slot: how a limit is kept (`cgroup`, `rlimit`, `none`)."""
+    """Return how the limit of each slot is enforced (`cgroup`, `rlimit`, `none`)."""
 
     async def open(self) -> None: ...
 
     async def prepare(self, task: DesiredTask) -> None:
-        """Make ready what its start needs (fetch its image, say); MooringError when it cannot be run here."""
+        """Prepare the start, for example pull the image; MooringError if the task cannot run here."""
 
     async def start(self, task: DesiredTask) -> None:
-        """Begin the task and return; MooringError when it cannot be run here, which is then reported as its failure."""
+        """Start the task and return; MooringError if it cannot run here, which is reported as its failure."""
 
     async def stop(self, task_id: UUID, grace_seconds: int | None, cause: StopCause) -> None:
-        """Ask for the end and return. None: the grace that the task came with."""
+        """Request the stop and return. None: the grace period of the task."""
 
     async def warn(self, task_id: UUID, warning: EndWarning) -> None:
         """Send the task's processes this signal at that time, also if the agent is not there then; it replaces an
@@ -92,38 +105,38 @@ class Runtime(Protocol):
         """
 
     async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
-        """Every task started here, also by agents before this one; acknowledged ends only of those `listed`."""
+        """Return every task started here, also by earlier agents; acknowledged ends only of those `listed`."""
         ...
 
     async def acknowledge(self, task_id: UUID) -> None:
-        """The server has stored the end: the task need not be reported again, also not by the next agent."""
+        """Note that the server has stored the end, so that neither this nor the next agent reports it again."""
 
     async def tidy(self, keep: Set[UUID]) -> None:
-        """Remove what is kept of acknowledged ends where it is too old or too much; never of those in `keep`."""
+        """Remove old or excess data of acknowledged tasks, never of those in `keep`."""
 
     def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """The kept output of a task; MooringError when there is none."""
+        """Yield the stored output of a task; MooringError if there is none."""
         ...
 
     async def close(self) -> None:
-        """Let go without ending any task."""
+        """Release resources without stopping any task."""
 
 
-class Reached(Protocol):
-    """The inside end of a way into a task; closing it twice is closing it once."""
+class TaskChannel(Protocol):
+    """The task's end of a channel. Closing is idempotent."""
 
     async def read(self) -> tuple[bytes, bool] | None:
-        """What comes out, and whether it is standard error; None: nothing more will."""
+        """Return output and whether it is standard error; None at the end."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Hand in; none at all: nothing more will come."""
+        """Write input; empty data is the end of the input."""
         ...
 
     async def resize(self, rows: int, columns: int) -> None: ...
 
     async def exit_code(self) -> int | None:
-        """Of a command that has ended; None where there is no command."""
+        """Return the exit code of a command that has ended; None without a command."""
         ...
 
     async def close(self) -> None: ...
@@ -131,16 +144,23 @@ class Reached(Protocol):
 
 @runtime_checkable
 class WayIn(Protocol):
-    """What a runtime offers beside, if its tasks can be reached."""
+    """A runtime whose tasks can be accessed."""
 
-    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
-        """NotFound where this runtime has no such task or container; MooringError where it cannot be done."""
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> TaskChannel:
+        """Open a channel; NotFound if this runtime has no such task or container, MooringError if it fails."""
         ...
 
 
 @runtime_checkable
+class Supervised(Protocol):
+    """A runtime with its own background tasks."""
+
+    background: BackgroundTasks
+
+
+@runtime_checkable
 class Conditional(Protocol):
-    """What a runtime has that cannot always start tasks, as while no engine answers; others always can."""
+    """A runtime that cannot always start tasks, for example while no engine answers."""
 
     @property
     def available(self) -> bool: ...
@@ -149,38 +169,50 @@ class Conditional(Protocol):
 @runtime_checkable
 class Measuring(Protocol):
     async def measures(self) -> list[TaskMeasure]:
-        """Of all tasks that run at this moment."""
+        """Return the usage of all running tasks."""
         ...
 
 
 @runtime_checkable
 class ImageKeeping(Protocol):
     async def images(self) -> Mapping[str, int]:
-        """Those that are present, by each of their names, with their bytes."""
+        """Return the images that are present, by each of their names, with their size in bytes."""
         ...
+
+
+Unpack = Callable[[Folder, Ownership], None]
+"""Unpacks files into an empty folder that is private to the agent. Blocking."""
 
 
 class Progress(NamedTuple):
     words: str
-    """For people."""
+    """Human-readable text."""
     heard: int
-    """It grows while something happens, whether or not the words change."""
+    """A counter that grows with any activity, even if the text does not change."""
+
+
+@runtime_checkable
+class FileReceiving(Protocol):
+    """A runtime whose tasks can find files in their working folder."""
+
+    async def place_files(self, task: DesiredTask, unpack: Unpack) -> None:
+        """Unpack the task's files before its start, replacing those of an interrupted start."""
 
 
 @runtime_checkable
 class Fetching(Protocol):
     def progress(self, task: DesiredTask) -> Progress | None:
-        """How far it is with what the task needs; None where nothing is being fetched."""
+        """Return the progress of a task's preparation; None if nothing is being pulled."""
         ...
 
 
 def runtime_of(task: DesiredTask) -> str:
-    """The name of the runtime that a task needs."""
+    """Return the name of the runtime that a task needs."""
     return "container" if any(container.image is not None for container in task.containers) else "process"
 
 
 def discover(context: RuntimeContext) -> dict[str, Runtime]:
-    """The runtimes that other packages offer and that work on this machine, by name."""
+    """Return the runtimes of other packages that work on this machine, by name."""
     found: dict[str, Runtime] = {}
     for point in entry_points(group="mooring.runtimes"):
         try:

@@ -1,4 +1,4 @@
-"""What agents are told about their work as such: how often to send a heartbeat, and how to look after their health."""
+"""Configuration that servers send to agents: the heartbeat interval and the health check of their pool."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from uuid import UUID
 
 from mooring import __version__
 from mooring.clock import monotonic
-from mooring.model.heartbeats import Pace
-from mooring.store import nodes, pools
-from mooring.store.engine import Connection
-from mooring.wire.agent import PROTOCOL, HealthProgram, Welcome
+from mooring.model.nodes.heartbeats import Pace
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import nodes, pools
+from mooring.wire.agents.agent_protocol import PROTOCOL, HealthProgram, Welcome
 
 _FRESH_SECONDS = 30.0
 _MEASURED_BEATS = 2
-"""Tasks are measured less often than their agent is heard of."""
+"""Heartbeats per measurement of the tasks."""
 
 
-class Guidance:
+class AgentConfig:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._heartbeat_seconds = pace.least_seconds
@@ -33,7 +33,7 @@ class Guidance:
         return self._read_at is not None and monotonic() - self._read_at < _FRESH_SECONDS
 
     async def read(self, connection: Connection) -> bool:
-        """True if something changed. Nodes of the whole cluster count, whichever server they are connected to."""
+        """Return whether something changed. The interval depends on the nodes of the whole cluster, of all servers."""
         before = (self._heartbeat_seconds, self._health)
         self._heartbeat_seconds = self._pace.interval_seconds(await nodes.count_real(connection))
         found = await pools.all_pools(connection)

@@ -1,4 +1,4 @@
-"""One agent's open stream, as the server's parts know it."""
+"""The open stream of one agent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from mooring.api.confidences import Confidences
-from mooring.wire.agent import PROTOCOL, Desired, FromServer, Welcome
+from mooring.api.agents.task_secrets import SecretsByTask
+from mooring.wire.agents.agent_protocol import (
+    PROTOCOL,
+    BackgroundTaskState,
+    Desired,
+    FromServer,
+    Welcome,
+)
 
 Send = Callable[[FromServer], Coroutine[Any, Any, None]]
 
@@ -22,21 +28,23 @@ class AgentSession:
     credential_hash: str
     send: Send
     confidential: bool = True
-    """Nobody on the way can read what is said: TLS, or it is this machine."""
+    """The connection cannot be read by others: it has TLS, or the agent is on this machine."""
     protocol: int = PROTOCOL
     """The one that its agent speaks."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Its agent may have to be told something."""
+    """Set when there may be something to send."""
     orders_changed: bool = True
     strays: frozenset[UUID] = frozenset()
-    """What its agent says lives on the node without being listed."""
+    """Tasks that live on the node although they are not in its desired state."""
+    background: tuple[BackgroundTaskState, ...] = ()
+    """Background tasks of its agent that have failed, as of the last heartbeat."""
     open: bool = True
     last_desired: Desired | None = None
-    """Without what is secret in it."""
-    last_confidences: Confidences = field(default_factory=dict)
-    """What went with it, sealed."""
+    """Without secrets."""
+    last_secrets: SecretsByTask = field(default_factory=dict)
+    """The secrets that went with it, encrypted."""
     last_welcome: Welcome | None = None
 
-    def wake(self, *, orders: bool = True) -> None:
+    def notify(self, *, orders: bool = True) -> None:
         self.orders_changed = self.orders_changed or orders
         self.changed.set()

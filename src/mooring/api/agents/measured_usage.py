@@ -1,4 +1,4 @@
-"""What the tasks of this server's agents use: the newest in memory, averages in the database once a minute."""
+"""Measured use of the tasks of this server's agents: the newest in memory, averages in the database once a minute."""
 
 from __future__ import annotations
 
@@ -13,23 +13,29 @@ from uuid import UUID
 
 import structlog
 
-from mooring import metrics
-from mooring.api.agent_session import AgentSession
+from mooring.api.agents.agent_session import AgentSession
 from mooring.clock import now
+from mooring.coordination.outage import Outage
 from mooring.model.errors import InvalidInput
-from mooring.model.idleness import is_active
-from mooring.store import measured
-from mooring.store.engine import Database
-from mooring.wire.agent import Measures, TaskMeasure
+from mooring.model.workloads.idleness import is_active
+from mooring.store.accounting import measured_usage
+from mooring.store.core.engine import (
+    DISK_FULL,
+    Database,
+    is_disk_full,
+    is_temporary,
+)
+from mooring.telemetry import metrics
+from mooring.wire.agents.agent_protocol import Measures, TaskMeasure
 
 _log = structlog.get_logger(__name__)
-_TURN_SECONDS, _TURN_BEATS = 10.0, 2
-"""Between two looks at what is new: so long, or so many heartbeats where those are quicker."""
-_TURNS_PER_AVERAGE = 6
+_ITERATION_SECONDS, _ITERATION_BEATS = 10.0, 2
+"""Interval between two writes, or this many heartbeats if those are more frequent."""
+_ITERATIONS_PER_AVERAGE = 6
 _MISSED = 2
 """A measure speaks for so many pauses at most; what came later was not measured."""
-_KEPT = timedelta(minutes=10)
-_MOST_CORES, _MOST_BYTES, _MOST_COUNTED = 10**9, 2**50, 2**62
+_RETENTION = timedelta(minutes=10)
+_MAX_CORES, _MAX_BYTES, _MAX_COUNTED = 10**9, 2**50, 2**62
 _FLOWS = ("read", "written", "received", "sent")
 
 
@@ -65,64 +71,71 @@ class MeasuredUse:
         self._newest: dict[UUID, Measured] = {}
         self._sums: dict[UUID, _Sums] = {}
         self._active: dict[UUID, datetime] = {}
-        self._inside: Counter[UUID] = Counter()
+        self._accessing: Counter[UUID] = Counter()
 
     @property
     def newest(self) -> Mapping[UUID, Measured]:
         return self._newest
 
     def take(self, session: AgentSession, message: Measures, *, pool: str = "") -> None:
-        """An agent speaks for the tasks that its node was told to run, and for no others."""
+        """Accept measurements of the tasks assigned to the node of the agent, and no others."""
         for measure in message.tasks:
             _check(measure)
         at = now()
         orders = session.last_desired
         own = {task.task_id for task in orders.tasks if task.action == "run"} if orders is not None else set()
-        told = {measure.task_id: measure for measure in message.tasks if measure.task_id in own}
+        measured = {measure.task_id: measure for measure in message.tasks if measure.task_id in own}
         welcome = session.last_welcome
-        usual_seconds = (welcome.measure_seconds if welcome is not None else None) or _TURN_SECONDS
-        for task_id, measure in told.items():
+        usual_seconds = (welcome.measure_seconds if welcome is not None else None) or _ITERATION_SECONDS
+        for task_id, measure in measured.items():
             self._take(session.node_id, task_id, measure, at, usual_seconds)
-        for slot in measured.COUNTED:
-            total = sum(self._newest[task_id].amounts[slot] for task_id in told)
+        for slot in measured_usage.COUNTED:
+            total = sum(self._newest[task_id].amounts[slot] for task_id in measured)
             metrics.measured.labels(pool, session.node_name, slot).set(total)
 
     def forget(self, session: AgentSession, *, pool: str = "") -> None:
         """The agent is gone: another server may know more about its node by now."""
         self._newest = {id: newest for id, newest in self._newest.items() if newest.node_id != session.node_id}
-        for slot in measured.COUNTED:
+        for slot in measured_usage.COUNTED:
             with contextlib.suppress(KeyError):
                 metrics.measured.remove(pool, session.node_name, slot)
 
     @contextlib.contextmanager
-    def inside(self, task_id: UUID) -> Iterator[None]:
-        """Somebody has a way into the task while the block runs: it is active until the last one leaves."""
-        self._inside[task_id] += 1
+    def accessing(self, task_id: UUID) -> Iterator[None]:
+        """Count a channel into the task while the block runs: the task is active until the last one closes."""
+        self._accessing[task_id] += 1
         try:
             yield
         finally:
-            self._inside[task_id] -= 1
-            if not self._inside[task_id]:
-                del self._inside[task_id]
+            self._accessing[task_id] -= 1
+            if not self._accessing[task_id]:
+                del self._accessing[task_id]
             self._active[task_id] = now()
 
-    async def keep_written(self, database: Database, heartbeat_seconds: float) -> None:
-        """Write what is new of all agents together, for ever; it wakes nobody."""
-        turn = 0
+    async def write_periodically(self, database: Database, heartbeat_seconds: float) -> None:
+        """Write the new measurements of all agents together, indefinitely, without a signal."""
+        outage = Outage("The database", "measured usage is not recorded")
+        iteration = 0
         while True:
-            await asyncio.sleep(min(_TURN_SECONDS, _TURN_BEATS * heartbeat_seconds))
-            turn += 1
+            await asyncio.sleep(min(_ITERATION_SECONDS, _ITERATION_BEATS * heartbeat_seconds))
+            iteration += 1
             try:
-                await self.write(database, averages=turn % _TURNS_PER_AVERAGE == 0)
-            except Exception:
-                _log.exception("Cannot write what was measured; trying again with the next of it")
+                await self.write(database, averages=iteration % _ITERATIONS_PER_AVERAGE == 0)
+                outage.over()
+            except Exception as error:
+                if is_disk_full(error):
+                    _log.error(f"Cannot write what was measured: {DISK_FULL}; trying again with the next of it")
+                    continue
+                outage.failed(error)
+                if not is_temporary(error):
+                    _log.exception("Cannot write what was measured; trying again with the next of it")
 
     async def write(self, database: Database, *, averages: bool = True) -> None:
-        active = {**self._active, **dict.fromkeys(self._inside, now())}
+        active = {**self._active, **dict.fromkeys(self._accessing, now())}
         self._active = {}
         rows = self._averages() if averages else []
         if active or rows:
-            await database.write(partial(measured.write, averages=rows, active=active), wakes=False)
+            await database.write(partial(measured_usage.write, averages=rows, active=active), notify=False)
 
     def _take(self, node_id: UUID, task_id: UUID, measure: TaskMeasure, at: datetime, usual_seconds: float) -> None:
         before = self._newest.get(task_id)
@@ -137,17 +150,19 @@ class MeasuredUse:
         if is_active(amounts["cpu"], sum(amounts.get(flow, 0) for flow in _FLOWS)):
             self._active[task_id] = at
 
-    def _averages(self) -> list[measured.Average]:
+    def _averages(self) -> list[measured_usage.Average]:
         """Of what was measured since the last time; what was not for long is forgotten."""
         sums, self._sums = self._sums, {}
-        since = now() - _KEPT
+        since = now() - _RETENTION
         self._newest = {id: newest for id, newest in self._newest.items() if newest.measured_at > since}
         return [
-            measured.Average(task_id, own.last.node_id, own.last.measured_at, slot, amount, max(1, round(own.seconds)))
+            measured_usage.Average(
+                task_id, own.last.node_id, own.last.measured_at, slot, amount, max(1, round(own.seconds))
+            )
             for task_id, own in sums.items()
             if own.seconds > 0
             for slot, total in own.amounts.items()
-            if (amount := round(total / own.seconds)) or slot in measured.COUNTED
+            if (amount := round(total / own.seconds)) or slot in measured_usage.COUNTED
         ]
 
 
@@ -157,8 +172,8 @@ def _counters(measure: TaskMeasure) -> tuple[int, ...]:
 
 def _check(measure: TaskMeasure) -> None:
     if (
-        not 0 <= measure.cpu_millicores <= _MOST_CORES
-        or not 0 <= measure.memory_bytes <= _MOST_BYTES
-        or not all(0 <= counter <= _MOST_COUNTED for counter in _counters(measure))
+        not 0 <= measure.cpu_millicores <= _MAX_CORES
+        or not 0 <= measure.memory_bytes <= _MAX_BYTES
+        or not all(0 <= counter <= _MAX_COUNTED for counter in _counters(measure))
     ):
         raise InvalidInput("no machine has so much, or less than nothing, as an agent says that a task uses")

@@ -1,4 +1,4 @@
-"""What an agent is told about a task that should be, or should no longer be, on its node."""
+"""Translation of a stored task into the agent protocol, for its node's desired state."""
 
 from __future__ import annotations
 
@@ -7,31 +7,40 @@ from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 
 from mooring.model import lifecycle
-from mooring.model.arrays import Array
-from mooring.model.containers import Container, TaskTemplate
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.resources import quality_of
-from mooring.model.workloads import Kind
-from mooring.store import templates
-from mooring.store.mounts import Mounted
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, Peer, VolumeSpec
+from mooring.model.resources.task_resources import quality_of
+from mooring.model.workloads.arrays import Array
+from mooring.model.workloads.containers import Container, TaskTemplate
+from mooring.model.workloads.workload import Kind
+from mooring.store.workloads import templates
+from mooring.store.workloads.mounts import Mounted
+from mooring.wire.agents.agent_protocol import (
+    ContainerSpec,
+    DesiredTask,
+    EndWarning,
+    LocalFolderSpec,
+    Owner,
+    Peer,
+    VolumeSpec,
+)
 
 _COMING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
 _UNSTARTED = _COMING | {TaskStatus.RESERVED}
 
 
-def desired_task(row: Any, together: Sequence[Any] = (), mounted: Iterable[Mounted] = ()) -> DesiredTask:
-    """`together`: all tasks of the session, if it has several that work together.
+def desired_task(row: Any, gang: Sequence[Any] = (), mounted: Iterable[Mounted] = ()) -> DesiredTask:
+    """`gang`: all tasks of the session, if it has several that work together.
 
     `mounted`: the volumes of its project that its workload mounts.
     """
     template = row.template
     status = TaskStatus(row.status)
-    only_prepared = status is TaskStatus.RESERVED or _waits_for_others(row, together)
+    only_prepared = status is TaskStatus.RESERVED or _waits_for_others(row, gang)
     run: Literal["prepare", "run"] = "prepare" if only_prepared else "run"
     return DesiredTask(
         task_id=row.id,
@@ -49,11 +58,17 @@ def desired_task(row: Any, together: Sequence[Any] = (), mounted: Iterable[Mount
         ),
         ports=[port for _, port in row.ports or ()],
         devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
-        variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
+        variables={
+            "MOORING_NODE": row.node,
+            "MOORING_PROJECT": row.project,
+            **variables_of(row.kind, row.array, row.replicas, row.task_index),
+        },
         containers=msgspec.convert(template["containers"], list[ContainerSpec]),
         init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
         volumes=_volumes(template, mounted),
-        peers=[_peer(each, row) for each in together] if status in _UNSTARTED else [],
+        upload_id=msgspec.convert(template.get("upload"), UUID | None),
+        local_folder=msgspec.convert(template.get("local_folder"), LocalFolderSpec | None),
+        peers=[_peer(each, row) for each in gang] if status in _UNSTARTED else [],
         quality=_quality(templates.decode(template)),
         restart=template["restart"],
         max_restarts=template["max_restarts"],
@@ -63,7 +78,7 @@ def desired_task(row: Any, together: Sequence[Any] = (), mounted: Iterable[Mount
 
 
 def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_index: int) -> dict[str, str]:
-    """What a task is told about its place in its workload: its index in an array, or its role in a session."""
+    """Return the environment variables for a task's position: its index in an array, or its role in a session."""
     if array is not None:
         index = Array(**array, count=tasks).index(task_index)
         return {"MOORING_ARRAY_INDEX": str(index), "MOORING_ARRAY_COUNT": str(tasks)}
@@ -72,9 +87,9 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
     return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
 
 
-def _waits_for_others(row: Any, together: Sequence[Any]) -> bool:
+def _waits_for_others(row: Any, gang: Sequence[Any]) -> bool:
     """Main starts last: until the others that have a node run there, it is only made ready."""
-    others = (TaskStatus(each.status) for each in together if each.task_index > 0)
+    others = (TaskStatus(each.status) for each in gang if each.task_index > 0)
     return row.task_index == 0 and row.status == TaskStatus.SCHEDULED and any(other in _COMING for other in others)
 
 
@@ -114,7 +129,7 @@ def _volume(said: VolumeSpec, by_name: Mapping[str, Mounted]) -> VolumeSpec:
 
 
 def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:
-    """Where a container sets no limit, what it asks for is its limit."""
+    """Return the quality of service; a container's request stands for a limit that it does not set."""
 
     def held(containers: tuple[Container, ...]) -> tuple[Container, ...]:
         return tuple(replace(each, limits={**each.slots, **each.limits}) for each in containers)

@@ -14,22 +14,33 @@ from uuid import UUID
 import msgspec
 import structlog
 from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocketState
 
-from mooring.api.agent_session import AgentSession
-from mooring.api.carrying import carrying
-from mooring.api.compatibility import refused_agent
-from mooring.api.errors import problems
-from mooring.api.hub import AgentHub, devices_of
-from mooring.api.unsealing import is_confidential
+from mooring.api.agents.agent_session import AgentSession
+from mooring.api.agents.hub import AgentHub, devices_of
+from mooring.api.agents.secret_decryption import is_confidential
+from mooring.api.compat.versions import refused_agent
+from mooring.api.middleware.client_address import address_key, client_address
+from mooring.api.middleware.errors import problems
+from mooring.api.middleware.load_shedding.connections import verify_connection
+from mooring.api.middleware.load_shedding.shedding import Flow
+from mooring.api.streams.first_completed import run_until_first_ends
 from mooring.clock import now
-from mooring.model.devices import MOST_DEVICES
-from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
-from mooring.model.images import MOST_REPORTED, parse_image
+from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, TooManyAttempts, Unavailable
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.names import check_name
-from mooring.store import join_tokens, nodes
-from mooring.store.engine import Connection, Database, is_temporary
-from mooring.wire import agent as wire
+from mooring.model.nodes.isolation import LEVELS, MAX_REASON_LENGTH
+from mooring.model.resources.devices import MAX_DEVICES
+from mooring.model.workloads.images import MAX_REPORTED_IMAGES, parse_image
+from mooring.store.core.engine import (
+    DISK_FULL,
+    Connection,
+    Database,
+    is_disk_full,
+    is_temporary,
+)
+from mooring.store.nodes import join_tokens, nodes
+from mooring.wire.agents import agent_protocol as wire
 
 _log = structlog.get_logger(__name__)
 _HELLO_SECONDS = 10.0
@@ -47,6 +58,7 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
         operation_id="join_node",
         summary="Exchange a one-time join token for a node credential",
         status_code=201,
+        responses=problems(403, 409, 413, 422, 503),
         openapi_extra={
             "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
         },
@@ -64,19 +76,29 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
 
     @routes.websocket("/api/agent/stream")
     async def stream(websocket: WebSocket) -> None:
-        await websocket.accept()
         try:
-            async with hub.door:
+            with await hub.hellos.seat(address_key(client_address(websocket.scope)), patient=True):
                 node = await _authenticate(database, websocket)
+            verify_connection(websocket.scope, Flow(f"node {node.id}"))
+            await websocket.accept()
             await _serve(hub, websocket, node)
         except NotAuthenticated as error:
+            # An agent learns the reason only from a message; nothing that it sends is read.
+            await websocket.accept()
             await websocket.send_text(wire.encode(wire.Refused(code=error.code, message=error.message)))
             await websocket.close(_POLICY_VIOLATION)
         except Exception as error:
-            if not is_temporary(error):
+            busy = isinstance(error, TooManyAttempts)
+            if not busy and not is_temporary(error) and not is_disk_full(error):
                 raise
-            _log.warning("The database does not answer: an agent has to come again", error=repr(error))
+            problem = DISK_FULL if is_disk_full(error) else "the database does not answer"
+            if busy:
+                problem = "too many agents connect at the same time"
+            _log.warning(f"An agent has to come again: {problem}", error=repr(error))
             with suppress(WebSocketDisconnect):
+                if websocket.application_state is WebSocketState.CONNECTING:
+                    # Without a handshake this would read as a refusal of the credential.
+                    await websocket.accept()
                 await websocket.close(_TRY_AGAIN_LATER)
 
     return routes
@@ -127,7 +149,7 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
             node = await nodes.by_credential(connection, _hash(credential))
             if node is not None:
                 return node
-            if await _never_known(connection, websocket.headers.get(wire.NODE_HEADER)):
+            if await _never_registered(connection, websocket.headers.get(wire.NODE_HEADER)):
                 raise NotAuthenticated(
                     "the database of this server does not know such a node, as after a restore; "
                     "start its agent with a new join token",
@@ -139,10 +161,10 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
     )
 
 
-async def _never_known(connection: Connection, node_id: str | None) -> bool:
-    """Whether an agent names a node that nothing here has ever heard of, and so did nobody remove it."""
+async def _never_registered(connection: Connection, node_id: str | None) -> bool:
+    """Return whether an agent names a node that was never known here, so that it cannot have been removed."""
     try:
-        return node_id is not None and not await nodes.was_ever_known(connection, UUID(node_id))
+        return node_id is not None and not await nodes.was_ever_registered(connection, UUID(node_id))
     except ValueError:
         return False
 
@@ -168,15 +190,15 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
             await websocket.close(_POLICY_VIOLATION)
             return
         _check_facts(hello.facts)
-        await hub.enter(session, hello)
-        await carrying(_listen(hub, session, websocket), hub.keep_informed(session))
+        await hub.connect(session, hello)
+        await run_until_first_ends(_listen(hub, session, websocket), hub.send_updates(session))
     except (WebSocketDisconnect, TimeoutError):
         pass
     except (msgspec.DecodeError, msgspec.ValidationError, InvalidInput) as error:
         _log.warning(f"Agent of node {node.name} sent what is no message: {error}")
         await websocket.close(_POLICY_VIOLATION)
     finally:
-        hub.leave(session)
+        hub.disconnect(session)
 
 
 async def _listen(hub: AgentHub, session: AgentSession, websocket: WebSocket) -> None:
@@ -211,6 +233,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
 def _check_facts(facts: wire.Facts) -> None:
     if facts.address is not None and not _is_address(facts.address):
         raise InvalidInput("the address of a machine is one of IPv4 or IPv6")
+    if facts.isolation not in LEVELS:
+        raise InvalidInput(f"the isolation of a machine is one of {', '.join(LEVELS)}")
     if any(not 0 <= amount <= _AMOUNT_MAX for amount in facts.capacity.values()):
         raise InvalidInput("a machine's capacity must be whole numbers that are not negative and fit 64 bits")
     if len(facts.capacity) > 64 or any(len(name) > 64 for name in facts.capacity):
@@ -218,7 +242,11 @@ def _check_facts(facts: wire.Facts) -> None:
     for slot, named in facts.devices.items():
         _check_devices(slot, named, facts.capacity.get(slot, 0))
     short = (facts.architecture, facts.boot_id, facts.agent_version, facts.machine_image_version, *facts.runtimes)
-    for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
+    for value, most in (
+        *((each, 63) for each in (*short, facts.licence)),
+        (facts.machine_image, 255),
+        (facts.isolation_reason, MAX_REASON_LENGTH),
+    ):
         if value is not None and (len(value) > most or "\x00" in value):
             raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
 
@@ -232,8 +260,8 @@ def _is_address(text: str) -> bool:
 
 
 def _check_images(images: Mapping[str, int]) -> None:
-    if len(images) > MOST_REPORTED:
-        raise InvalidInput(f"an agent names at most {MOST_REPORTED} images")
+    if len(images) > MAX_REPORTED_IMAGES:
+        raise InvalidInput(f"an agent names at most {MAX_REPORTED_IMAGES} images")
     if any(not 0 <= size <= _AMOUNT_MAX for size in images.values()):
         raise InvalidInput("the bytes of an image are a whole number that is not negative and fits 64 bits")
     for name in images:
@@ -241,8 +269,8 @@ def _check_images(images: Mapping[str, int]) -> None:
 
 
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:
-    if not 1 <= len(named) <= MOST_DEVICES or len({device.index for device in named}) != len(named):
-        raise InvalidInput(f"{slot}: a machine has 1 to {MOST_DEVICES} devices with an index each")
+    if not 1 <= len(named) <= MAX_DEVICES or len({device.index for device in named}) != len(named):
+        raise InvalidInput(f"{slot}: a machine has 1 to {MAX_DEVICES} devices with an index each")
     if any(not 0 <= device.index <= _HIGHEST_INDEX or device.capacity < 1 for device in named):
         raise InvalidInput(f"{slot}: the index of a device is 0 to {_HIGHEST_INDEX}, its capacity begins at 1")
     if sum(device.capacity for device in named) != capacity:

@@ -1,4 +1,4 @@
-"""What is secret about the start of tasks, opened at the moment an order is sent to an agent that may hear it."""
+"""Decryption of the secrets of tasks, at the moment when their desired state is sent to an agent that may have them."""
 
 from __future__ import annotations
 
@@ -9,43 +9,49 @@ from uuid import UUID
 import msgspec
 from starlette.requests import HTTPConnection
 
-from mooring.api.agent_session import AgentSession
-from mooring.api.confidences import Confidence, Confidences
+from mooring.api.agents.agent_session import AgentSession
+from mooring.api.agents.task_secrets import SecretsByTask, TaskSecrets
+from mooring.api.middleware.client_address import client_address, is_forwarded
 from mooring.model.errors import InvalidInput, MooringError
 from mooring.model.reasons import Reason
-from mooring.sealing import Sealing
-from mooring.store.sealed import Kept
-from mooring.wire.agent import SECRETS_SINCE, DesiredTask, RegistryLogin, Secret
+from mooring.security.encryption import SecretBox
+from mooring.store.tenancy.sealed_rows import SealedRow
+from mooring.wire.agents.agent_protocol import (
+    SECRETS_SINCE,
+    DesiredTask,
+    RegistryLogin,
+    Secret,
+)
 
 
-class Unsealing:
-    """Opens what is secret for agents that may hear it."""
+class SecretDecryption:
+    """Decrypts the secrets of tasks for agents that may have them."""
 
-    def __init__(self, sealing: Sealing, *, in_plain_text: bool = False) -> None:
-        """`in_plain_text`: also for agents on other machines whose connection anybody on the way can read."""
-        self._sealing = sealing
+    def __init__(self, secret_box: SecretBox, *, in_plain_text: bool = False) -> None:
+        """`in_plain_text`: also for agents on other machines that are connected without TLS."""
+        self._secret_box = secret_box
         self._in_plain_text = in_plain_text
 
-    def whole(
-        self, session: AgentSession, tasks: Sequence[DesiredTask], confidences: Confidences
+    def decrypt(
+        self, session: AgentSession, tasks: Sequence[DesiredTask], secrets_by_task: SecretsByTask
     ) -> tuple[list[DesiredTask], dict[UUID, Reason]]:
-        """The tasks with what is secret; and why some cannot be told it, which are not to be started."""
-        told: list[DesiredTask] = []
+        """Return the tasks with their secrets, and the reasons for those that cannot have them and must not start."""
+        decrypted: list[DesiredTask] = []
         refused: dict[UUID, Reason] = {}
         for task in tasks:
-            confidence = confidences.get(task.task_id)
-            if confidence is None or not (confidence.secrets or confidence.logins):
-                told.append(task)
+            secrets = secrets_by_task.get(task.task_id)
+            if secrets is None or not (secrets.secrets or secrets.logins):
+                decrypted.append(task)
                 continue
             try:
                 self._check(session)
-                told.append(
-                    msgspec.structs.replace(task, secrets=self._secrets(confidence), logins=self._logins(confidence))
+                decrypted.append(
+                    msgspec.structs.replace(task, secrets=self._secrets(secrets), logins=self._logins(secrets))
                 )
             except MooringError as problem:
                 refused[task.task_id] = Reason(problem.code, problem.message, "secrets", "change")
-                told.append(msgspec.structs.replace(task, action="stop"))
-        return told, refused
+                decrypted.append(msgspec.structs.replace(task, action="stop"))
+        return decrypted, refused
 
     def _check(self, session: AgentSession) -> None:
         if session.protocol < SECRETS_SINCE:
@@ -55,43 +61,45 @@ class Unsealing:
         if not session.confidential and not self._in_plain_text:
             raise InvalidInput(
                 f"it needs a secret or a registry login, and node {session.node_name!r} is connected in plain text from"
-                " another machine: an operator lets the server speak TLS, or sets MOORING_SECRETS_IN_PLAIN_TEXT",
+                " another machine: an operator lets the server speak TLS, names the proxy that does in"
+                " MOORING_TRUSTED_PROXIES, or sets MOORING_SECRETS_IN_PLAIN_TEXT",
                 code="plain-text",
             )
 
-    def _secrets(self, confidence: Confidence) -> list[Secret]:
+    def _secrets(self, secrets: TaskSecrets) -> list[Secret]:
         opened: list[Secret] = []
-        for name, kept in confidence.secrets.items():
-            if kept is None:
+        for name, sealed in secrets.secrets.items():
+            if sealed is None:
                 raise InvalidInput(
                     f"its project has no secret {name!r} any more; set it with `mooring secret set {name}`",
                     code="no-such-secret",
                 )
-            opened.append(Secret(name=name, value=self._open(kept, f"secret {name!r}")))
+            opened.append(Secret(name=name, value=self._open(sealed, f"secret {name!r}")))
         return opened
 
-    def _logins(self, confidence: Confidence) -> list[RegistryLogin]:
+    def _logins(self, secrets: TaskSecrets) -> list[RegistryLogin]:
         return [
             RegistryLogin(
                 registry=login.name,
                 username=login.username or "",
                 password=self._open(login, f"the login to {login.name}").decode(),
             )
-            for login in confidence.logins
+            for login in secrets.logins
         ]
 
-    def _open(self, kept: Kept, what: str) -> bytes:
+    def _open(self, sealed: SealedRow, what: str) -> bytes:
         try:
-            return kept.open(self._sealing)
+            return sealed.open(self._secret_box)
         except MooringError as problem:
             raise InvalidInput(f"{what} cannot be opened: {problem.message}", code=problem.code) from None
 
 
 def is_confidential(connection: HTTPConnection) -> bool:
-    """Whether nobody on the way can read: what a proxy on this machine says of its own client is believed."""
+    """Return whether the connection is confidential: TLS, also at a trusted proxy, or a client on this machine.
+
+    A request from an unknown proxy on this machine may come from anywhere, so it does not count.
+    """
     if connection.url.scheme in ("wss", "https"):
         return True
-    try:
-        return connection.client is not None and ip_address(connection.client.host).is_loopback
-    except ValueError:
-        return False
+    address = client_address(connection.scope)
+    return address is not None and ip_address(address).is_loopback and not is_forwarded(connection.scope)

@@ -1,4 +1,4 @@
-"""What tasks are to be told in confidence when they start, as it is kept: sealed."""
+"""Secrets and registry logins that tasks need when they start, still encrypted."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from mooring.model.errors import InvalidInput
-from mooring.model.images import parse_image
-from mooring.store import registry_logins, secrets
-from mooring.store.engine import Connection
-from mooring.store.sealed import Kept
-from mooring.wire.agent import DesiredTask
+from mooring.model.workloads.images import parse_image
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import registry_logins, secrets
+from mooring.store.tenancy.sealed_rows import SealedRow
+from mooring.wire.agents.agent_protocol import DesiredTask
 
 
 @dataclass(frozen=True, slots=True)
-class Confidence:
-    """What one task is to be told, still sealed; nothing, if its project has no login for its images."""
+class TaskSecrets:
+    """Encrypted secrets and logins of one task; empty if its project has no login for its images."""
 
     project_id: UUID
-    secrets: Mapping[str, Kept | None]
-    """None: there is no such secret."""
-    logins: Sequence[Kept]
+    secrets: Mapping[str, SealedRow | None]
+    """None: the project has no such secret."""
+    logins: Sequence[SealedRow]
 
 
-Confidences = Mapping[UUID, Confidence]
-"""By task; those that could need nothing secret are not among them."""
+SecretsByTask = Mapping[UUID, TaskSecrets]
+"""By task, without those that need no secrets."""
 
 
-async def read(connection: Connection, tasks: Iterable[DesiredTask]) -> Confidences:
-    """What those of the tasks need that have not started."""
+async def read(connection: Connection, tasks: Iterable[DesiredTask]) -> SecretsByTask:
+    """Return the secrets of those tasks that have not started."""
     unstarted = [task for task in tasks if task.action != "stop" and not task.started]
     named: dict[UUID, set[str]] = {}
     registries: dict[UUID, set[str]] = {}
@@ -39,14 +39,14 @@ async def read(connection: Connection, tasks: Iterable[DesiredTask]) -> Confiden
         registries.setdefault(task.owner.project_id, set()).update(_registries(task))
     known = await secrets.named(connection, named)
     logins = await registry_logins.named(connection, registries)
-    found: dict[UUID, Confidence] = {}
+    found: dict[UUID, TaskSecrets] = {}
     for task in unstarted:
-        project, own, places = task.owner.project_id, sorted(_secrets(task)), sorted(_registries(task))
-        if own or places:
-            found[task.task_id] = Confidence(
+        project, own, used = task.owner.project_id, sorted(_secrets(task)), sorted(_registries(task))
+        if own or used:
+            found[task.task_id] = TaskSecrets(
                 project,
                 {name: known.get((project, name)) for name in own},
-                [logins[project, place] for place in places if (project, place) in logins],
+                [logins[project, registry] for registry in used if (project, registry) in logins],
             )
     return found
 

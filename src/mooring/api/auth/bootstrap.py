@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from mooring.api.passwords import Passwords, new_password
+from mooring.api.auth.passwords import Passwords, new_password
 from mooring.model.errors import InvalidInput
-from mooring.store import tenants
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
+from mooring.store.tenancy import tenants
 
-_SHORTEST, _LONGEST = 8, 256
+_MIN_LENGTH, _MAX_LENGTH = 8, 256
 
 
 async def first_start(
@@ -30,9 +30,9 @@ async def first_start(
     async with database.read() as connection:
         if await tenants.has_admin(connection):
             return None
-    if password is not None and not _SHORTEST <= len(password) <= _LONGEST:
+    if password is not None and not _MIN_LENGTH <= len(password) <= _MAX_LENGTH:
         raise InvalidInput(
-            f"the admin's password must have {_SHORTEST} to {_LONGEST} characters", code="invalid-setting"
+            f"the admin's password must have {_MIN_LENGTH} to {_MAX_LENGTH} characters", code="invalid-setting"
         )
     chosen = password or new_password()
     password_hash = await passwords.hash(chosen)

@@ -1,32 +1,37 @@
-"""Who asks, and what of it they may see: the dependencies that the routes share."""
+"""Authentication of requests, and the dependencies of routes that authorise their principal."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, cast
 from uuid import UUID
 
 from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.http import HTTPBase
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from mooring.api.compatibility import check_client
-from mooring.api.passing_on import PASSED_ON
-from mooring.api.pressure import Pressure
+from mooring.api.auth import logins
+from mooring.api.auth.logins import Login
+from mooring.api.auth.tokens import Claims
+from mooring.api.middleware.client_address import client_address
+from mooring.api.middleware.load_shedding.bodies import BODY_WITHHELD
+from mooring.api.middleware.load_shedding.flows import authorization, flow_of, is_unknown_keypair, lookup_key
+from mooring.api.middleware.load_shedding.shedding import Flow
+from mooring.api.middleware.outermost import LOGIN
 from mooring.api.services import Services
-from mooring.api.tokens import Claims
-from mooring.model.access import Action, not_there, require, require_seen
-from mooring.model.errors import InvalidInput, NotAllowed, NotAuthenticated
+from mooring.api.streams.server_proxy import FORWARDED
+from mooring.model.errors import InvalidInput, NotAllowed, NotAuthenticated, Unavailable
 from mooring.model.names import check_name
-from mooring.model.tenants import Principal
-from mooring.store import keypairs, tenants
-from mooring.store.tenants import Standing
-from mooring.store.views import workloads as views
-from mooring.store.views.workloads import WorkloadRow
+from mooring.model.tenancy.access import (
+    Action,
+    not_there,
+    require,
+)
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.tenancy import keypairs
 from mooring.wire.fields import IdempotencyKey
 
 _bearer = HTTPBearer(
@@ -43,21 +48,42 @@ _basic = HTTPBase(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
-    principal: Principal
-    claims: Claims | None
-    """None for one who came with a keypair."""
+async def authenticate(scope: Scope) -> None:
+    """Store the login of a request in its scope; raise NotAuthenticated if its credential is not valid."""
+    scope[LOGIN] = await authenticated(scope["app"].state.services, HTTPConnection(scope))
 
 
-def admit(scope: Scope) -> None:
-    """Before anything is read: who is too old is told so, and who shows no credential is counted by its address."""
-    headers = Headers(scope=scope)
-    check_client(headers)
-    if "authorization" not in headers:
-        client = scope.get("client")
-        services: Services = scope["app"].state.services
-        services.rates.address(client[0] if client else None)
+async def resolve_flow(scope: Scope) -> Flow:
+    """Return the flow of a request or WebSocket, after the look-up of a keypair that is not known yet."""
+    services: Services = scope["app"].state.services
+    if is_unknown_keypair(services, scope):
+        await _look_up_keypair(services, scope)
+    return flow_of(services, scope)
+
+
+async def _look_up_keypair(services: Services, scope: Scope) -> None:
+    """Remember the owner of a keypair for load shedding, or that the keypair is wrong.
+
+    Look-ups have seats of their own, and a bucket per access key and address: a flood of requests without a credential
+    does not delay the first request of a keypair from the same address, and neither does one of made-up keypairs.
+    """
+    load, shown = services.load, authorization(scope)
+    access_key, secret = _parts(shown.partition(b" ")[2].decode("latin-1"))
+    if not keypairs.is_access_key(access_key):
+        load.credentials.remember(shown, None)
+        return
+    key = lookup_key(scope, access_key)
+    seat = await load.keypair_lookups.seat(key)
+    try:
+        # Many first requests of one keypair may arrive together: one look-up is enough.
+        if load.credentials.known(shown):
+            return
+        load.rates.keypair_lookup(key)
+        async with services.database.read() as connection:
+            found = await keypairs.verified(connection, access_key, secret, services.now())
+    finally:
+        seat.release()
+    load.credentials.remember(shown, None if found is None else found.user_id)
 
 
 # Not one of these waits for anything, but FastAPI would hand each to a thread unless it is async.
@@ -74,11 +100,12 @@ async def _login(
     _token: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
     _keypair: Annotated[HTTPAuthorizationCredentials | None, Security(_basic)],
 ) -> Login:
-    return await authenticated(services, request)
+    login: Login | None = request.scope.get(LOGIN)
+    return login or await authenticated(services, request)
 
 
 async def authenticated(services: Services, connection: HTTPConnection) -> Login:
-    """Who asks, by the credential that a request or a WebSocket shows; NotAuthenticated where it is none."""
+    """Return the login of a request or WebSocket by its credential; raise NotAuthenticated if that is not valid."""
     shown = connection.headers.get("Authorization", "")
     address = _address(services, connection, shown)
     scheme, _, credential = shown.partition(" ")
@@ -90,35 +117,33 @@ async def authenticated(services: Services, connection: HTTPConnection) -> Login
         else:
             raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
     except NotAuthenticated:
-        if "Authorization" in connection.headers:
-            # Those that show none were counted at the door.
-            services.rates.address(address)
+        # A credential that was revoked is not its user's flow any more.
+        services.load.credentials.remember(authorization(connection.scope), None)
         raise
-    services.rates.request(login.principal)
-    if login.principal.is_admin:
-        services.pressure.trust(Pressure.credential(connection.headers["Authorization"].encode("latin-1")))
+    services.load.seen(login.principal)
+    # Every successful use keeps the credential known.
+    services.load.credentials.remember(authorization(connection.scope), login.principal.user_id)
+    if connection.scope.get(BODY_WITHHELD):
+        # It was refused a moment ago and is valid again, as after a user was reactivated.
+        raise Unavailable("this credential has just become valid again; send the request once more", code="try-again")
     return replace(login, principal=replace(login.principal, address=address))
 
 
 def _address(services: Services, connection: HTTPConnection, shown: str) -> str | None:
-    """Where somebody asks from; of what another server passed on, where that server was asked from."""
-    own = connection.client.host if connection.client else None
-    passed_on = connection.headers.get(PASSED_ON)
+    """Return the client's address; of a request forwarded by another server, the address that it vouches for."""
+    own = client_address(connection.scope)
+    passed_on = connection.headers.get(FORWARDED)
     return own if passed_on is None else services.tokens.vouched(passed_on, shown) or own
 
 
 async def _by_token(services: Services, text: str) -> Login:
     claims = services.tokens.verify(text)
-    services.rates.check(claims.user_id)
     async with services.database.read() as connection:
-        standing = await tenants.standing(connection, claims.user_id)
-    if standing is None or not standing.active or standing.token_epoch != claims.epoch:
-        raise NotAuthenticated("this login was ended; log in again", code="token-revoked")
-    return Login(standing.principal, claims)
+        return await logins.by_token(connection, claims)
 
 
 def _parts(written: str) -> tuple[str, str]:
-    """The access key and the secret; whatever cannot be read is neither."""
+    """Return the access key and the secret; empty texts if the credential cannot be parsed."""
     try:
         access_key, _, secret = base64.b64decode(written, validate=True).decode().partition(":")
     except ValueError:
@@ -128,20 +153,11 @@ def _parts(written: str) -> tuple[str, str]:
 
 async def _by_keypair(services: Services, access_key: str, secret: str) -> Login:
     now = services.now()
-    standing: Standing | None = None
     async with services.database.read() as connection:
-        found = await keypairs.verified(connection, access_key, secret, now)
-        if found is not None:
-            standing = await tenants.standing(connection, found.user_id)
-    # One that was switched on again does not bring back a membership that ended.
-    if found is None or standing is None or not standing.active or found.project_id not in standing.principal.projects:
-        raise NotAuthenticated(
-            "this keypair is not known, has ended, or its secret is another one", code="wrong-credentials"
-        )
-    services.rates.check(found.user_id)
+        login, found = await logins.by_keypair(connection, access_key, secret, now)
     if not keypairs.use_is_noted(found, now):
         await services.database.write(lambda c: keypairs.note_use(c, found, now))
-    return Login(standing.by(found), None)
+    return login
 
 
 LoggedIn = Annotated[Login, Depends(_login)]
@@ -158,7 +174,7 @@ async def _claims(login: LoggedIn) -> Claims:
 
 
 def needs(action: Action) -> Any:
-    """A dependency: the principal, who may do this to what is its own or everybody's."""
+    """Return a dependency: the principal, allowed to do this to its own objects or to those of the cluster."""
 
     async def allowed(login: LoggedIn) -> Principal:
         require(login.principal, action)
@@ -168,7 +184,7 @@ def needs(action: Action) -> Any:
 
 
 User = Annotated[Principal, Depends(_user)]
-"""Anybody who is logged in; what they may see is looked at where they look."""
+"""Any authenticated principal; each route checks what it may see."""
 ByPassword = Annotated[Claims, Depends(_claims)]
 Submitter = Annotated[Principal, needs(Action.SUBMIT)]
 IdempotencyHeader = Annotated[
@@ -180,30 +196,6 @@ IdempotencyHeader = Annotated[
 ]
 
 
-async def find_workload(
-    services: Services,
-    principal: Principal,
-    ref: str,
-    *,
-    action: Action = Action.SEE_WORK,
-    kind: str | None = None,
-) -> WorkloadRow:
-    """The workload that an id or a name means to this user, to do this to it. A name means one's own."""
-    found: WorkloadRow | None = None
-    workload_id = as_id(ref)
-    if workload_id is not None:
-        async with services.database.read() as connection:
-            found = await views.by_id(connection, workload_id)
-    elif is_name(ref):
-        async with services.database.read() as connection:
-            found = await views.by_name(connection, ref, user_id=principal.user_id)
-    what = f"{kind or 'workload'} {ref[:63]!r}"
-    if found is None or (kind is not None and found.kind != kind):
-        raise not_there(what)
-    require_seen(principal, action, found.target, what)
-    return found
-
-
 def as_id(text: str) -> UUID | None:
     try:
         return UUID(text)
@@ -212,7 +204,7 @@ def as_id(text: str) -> UUID | None:
 
 
 def named(what: str, name: str) -> str:
-    """The name as it came in a path; what cannot be a name names nothing."""
+    """Return a name from a path; raise NotFound if it cannot be a name."""
     if not is_name(name):
         raise not_there(f"{what} {name[:63]!r}")
     return name

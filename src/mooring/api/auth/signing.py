@@ -17,9 +17,9 @@ from pathlib import Path
 
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput
-from mooring.private_files import is_private, locked, write_private
-from mooring.store import signing_keys
-from mooring.store.engine import Database
+from mooring.security.private_files import is_private, locked, write_private
+from mooring.store.core.engine import Database
+from mooring.store.tenancy import signing_keys
 
 FILE_NAME = "signing-keys.json"
 VARIABLE = "MOORING_SIGNING_KEY"
@@ -74,18 +74,31 @@ def load(folder: Path) -> SigningKeys:
         return _read(path) if path.exists() else _write(path, [SigningKey(secrets.token_bytes(_KEY_BYTES))])
 
 
+def present(folder: Path) -> SigningKeys | None:
+    """The keys of the data folder, if it has some."""
+    path = folder / FILE_NAME
+    return _read(path) if path.exists() else None
+
+
 def rotate(folder: Path) -> SigningKeys:
     """A new key in front of those that are there; tokens signed with the old ones stay valid until they expire."""
     with locked(folder):
         path = folder / FILE_NAME
         old = _read(path) if path.exists() else None
-        kept = [key for key_id in old.ids if (key := old.find(key_id))] if old else []
-        return _write(path, [SigningKey(secrets.token_bytes(_KEY_BYTES)), *kept])
+        retained = [key for key_id in old.ids if (key := old.find(key_id))] if old else []
+        return _write(path, [SigningKey(secrets.token_bytes(_KEY_BYTES)), *retained])
 
 
-async def check_shared(database: Database, keys: SigningKeys, now: datetime | None = None) -> None:
-    """Refuse to start with keys that the other servers of the database do not have: nobody could use both."""
+async def check_shared(
+    database: Database, keys: SigningKeys, now: datetime | None = None, *, signs: bool = True
+) -> None:
+    """Refuse to start with keys that the other servers of the database do not have: nobody could use both.
+
+    `signs`: the newest one will sign, and must not have been revoked.
+    """
     others = await database.write(lambda c: signing_keys.register(c, keys.ids, now or clock.now()))
+    async with database.read() as connection:
+        revoked = await signing_keys.revoked(connection)
     if others:
         raise Conflict(
             f"this server's signing key ({', '.join(keys.ids)}) is not the one that the servers of this database share"
@@ -93,6 +106,12 @@ async def check_shared(database: Database, keys: SigningKeys, now: datetime | No
             " the same value everywhere; if the old key is lost, delete the rows of the table signing_keys,"
             " and everybody logs in again",
             code="signing-key-not-shared",
+        )
+    if signs and keys.newest.id in revoked:
+        raise Conflict(
+            f"this server would sign tokens with the key {keys.newest.id}, which was revoked: run `mooring keys"
+            f" rotate`, or copy {FILE_NAME} from a server that has a newer key, or put one in front of {VARIABLE}",
+            code="signing-key-revoked",
         )
 
 

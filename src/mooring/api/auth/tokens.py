@@ -1,4 +1,4 @@
-"""Tokens: who logged in when, signed. What a user may do is never in them but looked up at every request.
+"""Tokens: the signed user and time of a login. Permissions are never in them but looked up at every request.
 
 With the same keys servers vouch to each other for what only one of them has seen.
 """
@@ -15,7 +15,7 @@ from uuid import UUID
 import jwt
 
 from mooring import clock
-from mooring.api.signing import SigningKeys
+from mooring.api.auth.signing import SigningKeys
 from mooring.model.errors import NotAuthenticated
 
 ISSUER = "mooring"
@@ -35,9 +35,11 @@ _WRONG = (jwt.PyJWTError, KeyError, ValueError, TypeError, OverflowError, OSErro
 class Claims:
     user_id: UUID
     epoch: int
-    """Of the user when the token was given out; a token of an older epoch is over."""
+    """Epoch of the user when the token was issued; tokens of older epochs are invalid."""
     auth_time: datetime
-    """When the password was given."""
+    """Time of the login by password."""
+    key_id: str = ""
+    """Of the key that signed the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,13 @@ class Tokens:
         self._lifetime = timedelta(seconds=lifetime_seconds)
         self._now = now
 
+    @property
+    def key_id(self) -> str:
+        """Of the key that signs."""
+        return self._keys.newest.id
+
     def issue(self, claims: Claims) -> SignedToken:
-        """A token for this login; NotAuthenticated where the login is too long ago."""
+        """Return a token for this login; raise NotAuthenticated if the login is too old."""
         now = self._now()
         expires = min(now + self._lifetime, claims.auth_time + _RENEWABLE)
         if expires <= now:
@@ -71,24 +78,24 @@ class Tokens:
         return SignedToken(text, int(expires.timestamp()) - int(now.timestamp()))
 
     def verify(self, text: str) -> Claims:
-        """What the token says, or NotAuthenticated with what is wrong with it."""
+        """Return the claims of a valid token; raise NotAuthenticated with the problem otherwise."""
         try:
-            return _claims(self._decode(text, AUDIENCE))
+            return _claims(*self._decode(text, AUDIENCE))
         except jwt.ExpiredSignatureError:
             raise NotAuthenticated("this token has expired; log in again", code="token-expired") from None
         except _WRONG:
             raise NotAuthenticated("this token is not valid here; log in again", code="token-invalid") from None
 
     def vouch(self, address: str | None, credential: str) -> str:
-        """For the servers that share the keys: who shows this credential came to this one from that address."""
+        """Return a statement for servers that share the keys: this credential was shown here from that address."""
         now = self._now()
         until = now + timedelta(seconds=_VOUCHED_SECONDS)
         return self._encode(_FELLOWS, _digest(credential), now, until, {"address": address})
 
     def vouched(self, text: str, credential: str) -> str | None:
-        """The address that another server vouches for; None where none of them does, for this credential and now."""
+        """Return the address that another server vouches for; None if none does, for this credential and now."""
         try:
-            decoded = self._decode(text, _FELLOWS)
+            decoded, _key_id = self._decode(text, _FELLOWS)
         except _WRONG:
             return None
         address = decoded.get("address")
@@ -100,7 +107,7 @@ class Tokens:
         payload = {"iss": ISSUER, "aud": audience, "sub": subject, **times, **own}
         return jwt.encode(payload, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
 
-    def _decode(self, text: str, audience: str) -> dict[str, Any]:
+    def _decode(self, text: str, audience: str) -> tuple[dict[str, Any], str]:
         if len(text) > _MAX_LENGTH:
             raise jwt.InvalidTokenError("too long")
         key_id = jwt.get_unverified_header(text).get("kid")
@@ -116,15 +123,15 @@ class Tokens:
             leeway=_LEEWAY_SECONDS,
             options={"require": _REQUIRED},
         )
-        return decoded
+        return decoded, key.id
 
 
 def _digest(credential: str) -> str:
     return hashlib.sha256(credential.encode()).hexdigest()
 
 
-def _claims(decoded: dict[str, Any]) -> Claims:
+def _claims(decoded: dict[str, Any], key_id: str) -> Claims:
     epoch, auth_time = decoded["epoch"], decoded["auth_time"]
     if type(epoch) is not int or type(auth_time) is not int:
         raise jwt.InvalidTokenError("a claim has a wrong type")
-    return Claims(UUID(decoded["sub"]), epoch, datetime.fromtimestamp(auth_time, UTC))
+    return Claims(UUID(decoded["sub"]), epoch, datetime.fromtimestamp(auth_time, UTC), key_id)

@@ -9,21 +9,26 @@ from typing import Annotated, Literal
 import structlog
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, Submitter, User, find_workload
-from mooring.api.errors import problems
+from mooring.api.auth.request_access import Served, Submitter, User
+from mooring.api.lookup.workloads import find_workload
+from mooring.api.middleware.errors import problems
+from mooring.api.middleware.task_costs import charge_tasks
+from mooring.api.serializers import as_score
 from mooring.api.services import DeploymentLimits
-from mooring.api.showing import as_score
-from mooring.model.access import Action, own_work
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.names import shown
-from mooring.model.workloads import Kind
-from mooring.store import templates
+from mooring.model.tenancy.access import Action, own_work
+from mooring.model.workloads.workload import Kind
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.workloads import Order, Selection, TaskRow, WorkloadRow
-from mooring.wire.api import (
+from mooring.store.workloads import templates
+from mooring.wire.fields import INT32_MAX
+from mooring.wire.problems import invalid
+from mooring.wire.workloads.containers import ContainerRequest
+from mooring.wire.workloads.fog_compute import (
     DeploymentAccepted,
     DeploymentHistoryRow,
     DeploymentList,
@@ -32,12 +37,8 @@ from mooring.wire.api import (
     DeploymentStatus,
     DeploymentSummary,
     ReplicaView,
-    ScaleRequest,
-    WorkloadRequest,
 )
-from mooring.wire.containers import ContainerRequest
-from mooring.wire.fields import INT32_MAX
-from mooring.wire.problems import invalid
+from mooring.wire.workloads.workloads import ScaleRequest, WorkloadRequest
 
 router = APIRouter(prefix="/api/deployment", tags=["deployment"], responses=problems(401, 422, 503))
 
@@ -80,12 +81,11 @@ async def deploy(services: Served, principal: Submitter, request: DeploymentRequ
     name = shown(request.name)
     log.info(f"Creating deployment: {name} ({request.type}) for user {shown(principal.username)}")
     check_limits(request, services.limits)
-    accepted = await services.intake.submit(principal, as_workload(request))
+    charge_tasks(services, principal, replicas=request.replicas)
+    accepted = await services.submissions.submit(principal, as_workload(request))
     log.info(f"Created deployment record {accepted.id} for {name} with {request.replicas} replicas")
     log.info(f"Queued deployment {accepted.id} for scheduling")
     message = f"Deployment queued. Use /status/{accepted.id} to track progress."
-    if accepted.simulated and request.pool is None:
-        message += f" {accepted.message}"
     return DeploymentAccepted(deployment_id=accepted.id, status="pending", replicas=request.replicas, message=message)
 
 
@@ -94,7 +94,7 @@ async def get_status(services: Served, principal: User, deployment_id: str) -> D
     """A deployment with its replicas and the last changes of its status, the newest first."""
     row = await find_workload(services, principal, deployment_id, kind=Kind.DEPLOYMENT)
     async with services.database.read() as connection:
-        tasks = await views.tasks_of(connection, row.id)
+        tasks = await views.tasks_of(connection, row)
         history = await history_views.of_workload(
             connection, row.id, limit=_SHOWN_HISTORY, noun="workload", leaving_out=_SAME_WORD
         )
@@ -150,17 +150,18 @@ async def list_deployments(
     "/scale/{deployment_id}",
     status_code=202,
     operation_id="scale_deployment",
-    responses=problems(400, 403, 404, 409, 413),
+    responses=problems(400, 403, 404, 409, 412, 413),
 )
 async def scale(services: Served, principal: User, deployment_id: str, request: ScaleRequest) -> DeploymentScaled:
     """Change how many replicas a deployment should have."""
     row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     highest = services.limits.max_scale
-    if request.replicas > highest:
+    if not 1 <= request.replicas <= highest:
         raise invalid([("replicas", f"{request.replicas} asked for, a deployment may have 1 to {highest}")])
     if (word := _word(row)) in ("deleted", "failed"):
         raise Conflict(f"deployment {row.name!r} is {word} and cannot be scaled", code=f"deployment-{word}")
-    await services.intake.scale(principal, row.id, request.replicas)
+    charge_tasks(services, principal, replicas=request.replicas)
+    await services.submissions.scale(principal, row.id, request.replicas)
     return DeploymentScaled(
         deployment_id=row.id,
         replicas=request.replicas,
@@ -176,7 +177,7 @@ async def delete(services: Served, principal: User, deployment_id: str) -> Deplo
     row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     if row.removed_at is not None:
         raise Conflict(f"deployment {row.name!r} is deleted already", code="deployment-deleted")
-    await services.intake.remove(principal, row.id)
+    await services.submissions.remove(principal, row.id)
     return _summary(await find_workload(services, principal, str(row.id)))
 
 

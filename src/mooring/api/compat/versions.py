@@ -1,4 +1,4 @@
-"""Clients and agents of other versions: one version back works, and who does not is told why and what to do."""
+"""Clients and agents of other versions: the previous version works; others are refused with the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from mooring import __version__
 from mooring.model.errors import Outdated
-from mooring.wire import agent, versions
+from mooring.wire import versions
+from mooring.wire.agents import agent_protocol
 
 
 def check_client(headers: Mapping[str, str]) -> None:
@@ -21,7 +22,7 @@ def check_client(headers: Mapping[str, str]) -> None:
 
 
 def of_a_newer_client(headers: Mapping[str, str]) -> str:
-    """What is added to the refusal of something unknown, where the client may know more than the server."""
+    """Return a hint for refusals of unknown input, if the client is newer than the server; empty otherwise."""
     client = versions.read(headers.get(versions.CLIENT_HEADER))
     if client is None or client.protocol <= versions.PROTOCOL:
         return ""
@@ -31,12 +32,13 @@ def of_a_newer_client(headers: Mapping[str, str]) -> str:
     )
 
 
-def refused_agent(hello: agent.Hello) -> str | None:
-    """Why this server cannot work with an agent; None where it can."""
-    if agent.OLDEST_PROTOCOL <= hello.protocol <= agent.PROTOCOL:
+def refused_agent(hello: agent_protocol.Hello) -> str | None:
+    """Return the message that refuses an agent of an unsupported protocol version; None if it is supported."""
+    if agent_protocol.OLDEST_PROTOCOL <= hello.protocol <= agent_protocol.PROTOCOL:
         return None
-    cure = "the agent" if hello.protocol < agent.OLDEST_PROTOCOL else "the servers first"
+    cure = "the agent" if hello.protocol < agent_protocol.OLDEST_PROTOCOL else "the servers first"
     return (
         f"this agent is version {hello.facts.agent_version} (protocol {hello.protocol}), and the server, version "
-        f"{__version__}, works with protocols {agent.OLDEST_PROTOCOL} to {agent.PROTOCOL}: upgrade {cure}"
+        f"{__version__}, works with protocols "
+        f"{agent_protocol.OLDEST_PROTOCOL} to {agent_protocol.PROTOCOL}: upgrade {cure}"
     )

@@ -11,8 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from mooring.api.compatibility import of_a_newer_client
-from mooring.model.admission import AdmissionError
+from mooring.api.compat.versions import of_a_newer_client
 from mooring.model.errors import (
     Conflict,
     EventsPurged,
@@ -26,8 +25,8 @@ from mooring.model.errors import (
     TooManyAttempts,
     Unavailable,
 )
-from mooring.wire.api import ErrorBody
-from mooring.wire.problems import invalid, place, sentence
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.wire.problems import MAX_SHOWN_ERRORS, ErrorBody, field_path, invalid, sentence
 
 _STATUS: Mapping[type[MooringError], int] = {
     NotAuthenticated: 401,
@@ -51,7 +50,7 @@ _WORDS: Mapping[int, str] = {
     410: "The events after this cursor are forgotten; read everything anew",
     412: "A limit, a rule or a hook does not let it in; `details` has every reason",
     413: "The body is too large",
-    422: "The request cannot be meant",
+    422: "The request is invalid",
     429: "Too many requests or attempts; `Retry-After` says how long to wait",
     500: "An error of the server's own; the request id finds it in the log",
     503: "A part that is needed does not answer at the moment",
@@ -118,7 +117,8 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return error_answer(400, *_OWN_CODES[400])
-    refused = invalid([(_place(one["loc"]), sentence(one)) for one in found])
+    shown = [(_location(one["loc"]), sentence(one)) for one in found[:MAX_SHOWN_ERRORS]]
+    refused = invalid(shown, of=len(found))
     return refusal(
         InvalidInput(refused.message + of_a_newer_client(request.headers), code=refused.code, details=refused.details)
     )
@@ -131,6 +131,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return error_answer(error.status_code, code, message + of_a_newer_client(request.headers), headers=error.headers)
 
 
-def _place(location: Sequence[int | str]) -> str:
+def _location(location: Sequence[int | str]) -> str:
     """`containers.0.name` in a body, `limit` in a query."""
-    return place(location[1:]) or str(location[0])
+    return field_path(location[1:]) or str(location[0])

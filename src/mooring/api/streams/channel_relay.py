@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from mooring.api.agent_session import AgentSession
+from mooring.api.agents.agent_session import AgentSession
 from mooring.model.errors import Conflict, InvalidInput, MooringError, NotFound, Unavailable
-from mooring.store.ids import new_id
-from mooring.wire.agent import (
+from mooring.store.core.ids import new_id
+from mooring.wire.agents.agent_protocol import (
     CHANNELS_SINCE,
     ChannelData,
     ChannelEnd,
@@ -19,7 +19,7 @@ from mooring.wire.agent import (
     ChannelWindow,
     Purpose,
 )
-from mooring.wire.flow import Side
+from mooring.wire.agents.flow import Side
 
 _KINDS: dict[str, type[MooringError]] = {
     "not-found": NotFound,
@@ -37,11 +37,11 @@ _KINDS: dict[str, type[MooringError]] = {
 
 
 class Channel:
-    """The server's side of a way in: `side` carries the bytes."""
+    """The server's side of a channel; `side` carries the bytes."""
 
     def __init__(self, session: AgentSession, channel_id: UUID) -> None:
         self.session = session
-        self.ending: ChannelEnd | None = None
+        self.end_message: ChannelEnd | None = None
         self.side = Side(_Link(session, channel_id))
         self._channel_id = channel_id
         self._decided = asyncio.Event()
@@ -54,18 +54,18 @@ class Channel:
 
     @property
     def problem(self) -> MooringError | None:
-        """What it ended with, unless it ended well or is not over."""
-        if self.ending is None or self.ending.code is None or self.ending.exit_code is not None:
+        """The error that the channel ended with; None if it ended well or is open."""
+        if self.end_message is None or self.end_message.code is None or self.end_message.exit_code is not None:
             return None
-        return _KINDS.get(self.ending.code, Conflict)(self.ending.message, code=self.ending.code)
+        return _KINDS.get(self.end_message.code, Conflict)(self.end_message.message, code=self.end_message.code)
 
     async def resize(self, rows: int, columns: int) -> None:
-        if self.ending is None:
+        if self.end_message is None:
             await self.session.send(ChannelResize(channel_id=self._channel_id, rows=rows, columns=columns))
 
     async def close(self) -> None:
         """Nobody is there any more who would hear of it."""
-        if self.ending is None and self.session.open:
+        if self.end_message is None and self.session.open:
             self.end(ChannelEnd(channel_id=self._channel_id))
             await self.session.send(ChannelEnd(channel_id=self._channel_id))
 
@@ -83,9 +83,9 @@ class Channel:
     def lost(self, message: str, code: str = "agent-lost") -> None:
         self.end(ChannelEnd(channel_id=self._channel_id, code=code, message=message))
 
-    def end(self, ending: ChannelEnd) -> None:
-        if self.ending is None:
-            self.ending = ending
+    def end(self, message: ChannelEnd) -> None:
+        if self.end_message is None:
+            self.end_message = message
         self.side.end()
         self._decided.set()
 
@@ -131,8 +131,8 @@ class TaskChannels:
             if channel.session is session:
                 channel.lost("the connection with the task's node was lost")
 
-    def hang_up(self) -> None:
-        """The server stops: everybody is told why it is over."""
+    def close_channels(self) -> None:
+        """End every channel with the reason that the server stops."""
         for channel in self._open.values():
             channel.lost("the server stops; open it again", code="server-stopping")
 

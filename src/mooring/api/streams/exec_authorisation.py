@@ -1,43 +1,50 @@
-"""Getting into tasks: who may, into which of them, how many at once; and a record of everybody who did."""
+"""Channels into tasks: authorisation, choice of the task, and a record of each."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
 
-from mooring.api.access import as_id, find_workload
-from mooring.api.passing_on import UNREACHABLE, NodeElsewhere
+from mooring.api.auth.request_access import as_id
+from mooring.api.lookup.workloads import find_workload
 from mooring.api.services import Services
-from mooring.api.task_channels import Channel
-from mooring.model.access import Action, not_there, require_seen
+from mooring.api.streams.channel_relay import Channel
+from mooring.api.streams.server_proxy import UNREACHABLE, NodeOnOtherServer
 from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.tenants import Principal
-from mooring.store import actions
-from mooring.store.actions import Actor
-from mooring.store.views import entrances
-from mooring.store.views.entrances import Entrance
-from mooring.wire.agent import Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.model.tenancy.access import Action, not_there, require_visible
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.views import task_access
+from mooring.store.views.task_access import TaskLocation
+from mooring.wire.agents.agent_protocol import (
+    Dial,
+    Exec,
+    FetchFiles,
+    Purpose,
+    StoreFiles,
+)
 
 _SHOWN_COMMAND = 4000
-"""How much of a command the record of it keeps."""
+"""Characters of a command that its record holds."""
 
 
-async def one_task(services: Services, principal: Principal, ref: str, *, ended: bool = False) -> list[Entrance]:
-    """The task of this id; `ended`: also one that does not run any more."""
+async def find_task(services: Services, principal: Principal, ref: str, *, ended: bool = False) -> list[TaskLocation]:
+    """Return the task of this id; `ended`: also one that no longer runs."""
     what = f"task {ref[:63]!r}"
     task_id = as_id(ref)
     if task_id is None:
         raise not_there(what)
     async with services.database.read() as connection:
-        found = await entrances.of_task(connection, task_id)
+        found = await task_access.of_task(connection, task_id)
     if found is None:
         raise not_there(what)
-    require_seen(principal, Action.ENTER_WORK, found.target, what)
+    require_task_access(principal, [found], what)
     if found.simulated:
         raise Conflict(f"task {found.name} is simulated: nothing runs that one could get into", code="simulated")
     if found.status != TaskStatus.RUNNING and not ended:
@@ -45,25 +52,37 @@ async def one_task(services: Services, principal: Principal, ref: str, *, ended:
     return [found]
 
 
-async def ready_tasks(services: Services, principal: Principal, ref: str) -> list[Entrance]:
-    """The tasks of a workload that visitors are sent to, in any order: the load is spread over them."""
+async def find_ready_tasks(services: Services, principal: Principal, ref: str) -> list[TaskLocation]:
+    """Return the ready tasks of a workload in random order, which spreads the load over them."""
     row = await find_workload(services, principal, ref, action=Action.ENTER_WORK)
     async with services.database.read() as connection:
-        found = await entrances.ready(connection, row.id)
+        found = await task_access.ready(connection, row.id)
     if not found or row.simulated:
         raise Unavailable(f"no task of {row.name!r} is ready; the workload is {row.status}", code="no-ready-task")
     return random.sample(found, len(found))
 
 
+def require_task_access(principal: Principal, tasks: Sequence[TaskLocation], what: str = "task") -> None:
+    """Raise NotFound or NotAllowed if the principal may not access one of these tasks."""
+    for task in tasks:
+        require_visible(principal, Action.ENTER_WORK, task.target, what)
+
+
 @asynccontextmanager
-async def entered(
-    services: Services, principal: Principal, tasks: Sequence[Entrance], container: str | None, purpose: Purpose
+async def open_channel(
+    services: Services, principal: Principal, tasks: Sequence[TaskLocation], container: str | None, purpose: Purpose
 ) -> AsyncIterator[Channel]:
-    """A way into the first of these tasks that answers."""
+    """Open a channel to the first of these tasks that answers."""
+    async with AsyncExitStack() as stack:
+        yield await _first_that_answers(services, principal, tasks, container, purpose, stack)
+
+
+@contextmanager
+def counted_channel(services: Services, principal: Principal) -> Iterator[None]:
+    """Count an open channel of a user for the block; raise TooManyAttempts at the limit."""
     close = services.rates.open_channel(principal)
     try:
-        async with AsyncExitStack() as stack:
-            yield await _first_that_answers(services, principal, tasks, container, purpose, stack)
+        yield
     finally:
         close()
 
@@ -71,7 +90,7 @@ async def entered(
 async def _first_that_answers(
     services: Services,
     principal: Principal,
-    tasks: Sequence[Entrance],
+    tasks: Sequence[TaskLocation],
     container: str | None,
     purpose: Purpose,
     stack: AsyncExitStack,
@@ -81,15 +100,15 @@ async def _first_that_answers(
         if task.node_id is None:
             raise NotFound(f"what task {task.name} left is gone with its node", code="node-gone")
         try:
-            services.ways_in.check(task.node_id)
+            services.task_access.check(task.node_id)
             await _record(services, principal, task, container, purpose)
-            opening = services.ways_in.open(task.id, task.node_id, container, purpose)
+            opening = services.task_access.open(task.id, task.node_id, container, purpose)
             channel = await stack.enter_async_context(opening)
             await channel.opened()
         except (Unavailable, Conflict, NotFound) as error:
             # One that another server may reach is worth more than one that does not answer.
-            if not isinstance(problem, NodeElsewhere):
-                problem = NodeElsewhere(error.message, task.server_url) if error.code == UNREACHABLE else error
+            if not isinstance(problem, NodeOnOtherServer):
+                problem = NodeOnOtherServer(error.message, task.server_url) if error.code == UNREACHABLE else error
         else:
             return channel
     assert problem is not None
@@ -97,12 +116,17 @@ async def _first_that_answers(
 
 
 async def _record(
-    services: Services, principal: Principal, task: Entrance, container: str | None, purpose: Purpose
+    services: Services, principal: Principal, task: TaskLocation, container: str | None, purpose: Purpose
 ) -> None:
-    """Who opened what, before it is open; never what went through."""
-    after = {"task": str(task.id), "workload": str(task.workload_id), "container": container, **_told(purpose)}
+    """Record the user, the task and the purpose before a channel is open; never the data that goes through it."""
+    after = {
+        "task": str(task.id),
+        "workload": str(task.workload_id),
+        "container": container,
+        **_purpose_fields(purpose),
+    }
     await services.database.write(
-        lambda connection: actions.record(
+        lambda connection: admin_actions.record(
             connection,
             Actor.of(principal),
             type(purpose).__struct_config__.tag,  # type: ignore[arg-type]
@@ -111,11 +135,11 @@ async def _record(
             now=services.now(),
             after=after,
         ),
-        wakes=False,
+        notify=False,
     )
 
 
-def _told(purpose: Purpose) -> dict[str, Any]:
+def _purpose_fields(purpose: Purpose) -> dict[str, Any]:
     match purpose:
         case Exec():
             return {"command": msgspec.json.encode(purpose.command).decode()[:_SHOWN_COMMAND]}

@@ -1,4 +1,4 @@
-"""Work that goes both ways at once, and ends together."""
+"""Concurrent work that ends together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def carrying(main: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]) -> None:
-    """Until the first is done, or any has failed; the others end with it."""
+async def run_until_first_ends(main: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]) -> None:
+    """Run all until `main` is done or any has failed, then cancel the others."""
     first, *others = [asyncio.create_task(each) for each in (main, *beside)]
     waited = {first, *others}
     try:

@@ -1,6 +1,4 @@
-"""What another server has to answer, since the agent of the task's node is connected there: asked on behalf of whoever
-asks here, with their own credential.
-"""
+"""Requests forwarded to the server that the agent of a task's node is connected to, with the client's credential."""
 
 from __future__ import annotations
 
@@ -14,14 +12,15 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
-from mooring.api.carrying import carrying
+from mooring.api.middleware.client_address import client_address
 from mooring.api.services import Services
+from mooring.api.streams.first_completed import run_until_first_ends
 from mooring.model.errors import Unavailable
-from mooring.wire import channels as wire
+from mooring.wire.agents import channels as wire
 from mooring.wire.versions import CLIENT_HEADER
 
-PASSED_ON = "Mooring-Passed-On"
-"""On what another server asks: it is not passed on a second time. It says where that server was asked from."""
+FORWARDED = "Mooring-Passed-On"
+"""Header of a forwarded request, with the client's address: such a request is not forwarded a second time."""
 UNREACHABLE = "agent-unreachable"
 
 _HEADERS = ("Authorization", CLIENT_HEADER)
@@ -29,26 +28,26 @@ _CONNECT_SECONDS = 5.0
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
 
 
-class NodeElsewhere(Unavailable):
+class NodeOnOtherServer(Unavailable):
     """The agent of a task's node is not connected here."""
 
     code = UNREACHABLE
 
     def __init__(self, message: str, server_url: str | None) -> None:
-        """`server_url`: where it is, or was last."""
+        """`server_url`: the server that it is, or was last, connected to."""
         super().__init__(message)
         self.server_url = server_url
 
 
-def elsewhere(connection: HTTPConnection, problem: Unavailable, server_url: str | None) -> str:
-    """The server that can do it; the problem where none is known, or this one is that already."""
-    if problem.code != UNREACHABLE or server_url is None or PASSED_ON in connection.headers:
+def forwarding_target(connection: HTTPConnection, problem: Unavailable, server_url: str | None) -> str:
+    """Return the URL of the server to forward to; raise the problem if none is known, or this one is it already."""
+    if problem.code != UNREACHABLE or server_url is None or FORWARDED in connection.headers:
         raise problem
     return server_url.rstrip("/")
 
 
-async def pass_on_channel(websocket: WebSocket, opening: str, server_url: str) -> wire.Ending:
-    """Carry frames between whoever is here and the other server; how it ended there."""
+async def forward_channel(websocket: WebSocket, opening: str, server_url: str) -> wire.ChannelResult:
+    """Relay frames between the client and the other server; return the ending from there."""
     try:
         async with (
             aiohttp.ClientSession(timeout=_TIMEOUT) as session,
@@ -57,14 +56,14 @@ async def pass_on_channel(websocket: WebSocket, opening: str, server_url: str) -
             ) as far,
         ):
             await far.send_str(opening)
-            endings: list[wire.Ending] = []
+            ends: list[wire.ChannelResult] = []
 
             async def outward() -> None:
                 async for message in far:
                     if message.type is aiohttp.WSMsgType.BINARY:
                         frame = wire.decode(message.data)
-                        if isinstance(frame, wire.Ending):
-                            endings.append(frame)
+                        if isinstance(frame, wire.ChannelResult):
+                            ends.append(frame)
                             return
                         await websocket.send_bytes(message.data)
 
@@ -75,16 +74,16 @@ async def pass_on_channel(websocket: WebSocket, opening: str, server_url: str) -
                         raise WebSocketDisconnect(message["code"])
                     await far.send_bytes(message.get("bytes") or b"")
 
-            await carrying(outward(), inward())
+            await run_until_first_ends(outward(), inward())
     except (aiohttp.ClientError, TimeoutError, OSError) as problem:
         raise _unreachable() from problem
-    if not endings:
+    if not ends:
         raise _unreachable()
-    return endings[0]
+    return ends[0]
 
 
-async def pass_on(request: Request, server_url: str) -> Response:
-    """The other server's answer, as it comes."""
+async def forward_request(request: Request, server_url: str) -> Response:
+    """Return the other server's response, streamed."""
     opened = AsyncExitStack()
     try:
         session = await opened.enter_async_context(aiohttp.ClientSession(timeout=_TIMEOUT, auto_decompress=False))
@@ -122,7 +121,7 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _url(connection: HTTPConnection, server_url: str) -> URL:
-    """What was asked for here, over there."""
+    """Return the URL of the same request at the other server."""
     path, query = connection.scope["raw_path"].decode("ascii"), connection.scope["query_string"].decode("ascii")
     return URL(f"{server_url}{path}?{query}", encoded=True)
 
@@ -130,8 +129,7 @@ def _url(connection: HTTPConnection, server_url: str) -> URL:
 def _headers(connection: HTTPConnection) -> Mapping[str, str]:
     services: Services = connection.app.state.services
     shown = {name: connection.headers[name] for name in _HEADERS if name in connection.headers}
-    address = connection.client.host if connection.client else None
-    return {**shown, PASSED_ON: services.tokens.vouch(address, shown.get("Authorization", ""))}
+    return {**shown, FORWARDED: services.tokens.vouch(client_address(connection.scope), shown.get("Authorization", ""))}
 
 
 def _unreachable() -> Unavailable:

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from mooring.api.agent_session import AgentSession
+from mooring.api.agents.agent_session import AgentSession
 from mooring.model.errors import Unavailable
-from mooring.store.ids import new_id
-from mooring.wire.agent import LogCancel, LogChunk, LogRequest
+from mooring.store.core.ids import new_id
+from mooring.wire.agents.agent_protocol import LogCancel, LogChunk, LogRequest
 
-_LONGEST_UNREAD_BYTES = 32 * 1024 * 1024
+_MAX_UNREAD_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 500
-"""What a chunk takes in memory beside its data, about."""
+"""Approximate memory of a chunk besides its data."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class TaskOutput:
     async def stream(
         self, session: AgentSession | None, task_id: UUID, container: str, *, tail: int | None, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What the task printed; `session`: of its node's agent, if that is connected here."""
+        """Yield the output of the task. `session`: that of its node's agent, if it is connected here."""
         if session is None:
             raise Unavailable("the task's node is not connected to this server at the moment", code="agent-unreachable")
         request_id = new_id()
@@ -63,7 +63,7 @@ class TaskOutput:
         if reader is None or reader.session is not session or reader.cut_off:
             return
         reader.unread_bytes += len(chunk.data) + _CHUNK_BYTES
-        reader.cut_off = reader.unread_bytes > _LONGEST_UNREAD_BYTES
+        reader.cut_off = reader.unread_bytes > _MAX_UNREAD_BYTES
         if reader.cut_off:
             chunk = LogChunk(request_id=chunk.request_id, end=True, error="the reader is too slow")
         reader.chunks.put_nowait(chunk)

@@ -1,20 +1,23 @@
-"""Containers from what was typed: what can be said of them in a few words; the rest is for files."""
+"""Container fields from command-line options. Fields that need more than an option are set in files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mooring.cli.requests import build
+from mooring.cli.input.requests import build
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.containers import MountRequest, ProbeRequest, VolumeRequest
+    from mooring.wire.workloads.containers import MountRequest, ProbeRequest, VolumeRequest
+
+_TAGGED_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9._-]+(@\S+)?")
 
 
 def volumes_and_mounts(written: Iterable[str] | None) -> tuple[list[VolumeRequest], list[MountRequest]]:
-    """`NAME:/path[:ro]` is a volume of the project, `/folder:/path[:ro]` a folder of the node."""
-    from mooring.wire.containers import MountRequest, VolumeRequest
+    """Return the mounts of `NAME:/path[:ro]` (a volume of the project) and `/folder:/path[:ro]` (of the node)."""
+    from mooring.wire.workloads.containers import MountRequest, VolumeRequest
 
     volumes: dict[str, VolumeRequest] = {}
     mounts = []
@@ -35,7 +38,7 @@ def volumes_and_mounts(written: Iterable[str] | None) -> tuple[list[VolumeReques
 
 
 def secret_files(written: Iterable[str] | None) -> dict[str, str]:
-    """`NAME[=FILE]` texts: names of secrets by the file that each is found in."""
+    """Return the names of secrets by file, from `NAME[=FILE]` texts."""
     result = {}
     for text in written or ():
         name, _, file = text.partition("=")
@@ -44,10 +47,19 @@ def secret_files(written: Iterable[str] | None) -> dict[str, str]:
 
 
 def ready_http(written: str) -> ProbeRequest:
-    """`PORT[/path]`."""
-    from mooring.wire.containers import ProbeRequest
+    """Return the HTTP probe of `PORT[/path]`."""
+    from mooring.wire.workloads.containers import ProbeRequest
 
     port, _, path = written.partition("/")
     if not port.isdecimal():
         raise InvalidInput(f"--ready-http {written[:60]!r}: write PORT or PORT/path, such as 8080/healthz")
     return build(ProbeRequest, port=int(port[:6]), path=f"/{path}")
+
+
+def check_no_image_after(command: list[str]) -> None:
+    """Raise InvalidInput if the word after `-i` is probably an image, which `-i` named in early versions."""
+    if command[1:2] == ["--"] or (command and _TAGGED_IMAGE.fullmatch(command[0])):
+        raise InvalidInput(
+            f"-i keeps standard input open and takes no value; to run the image {command[0][:60]!r}, write "
+            f"--image {command[0][:60]}"
+        )

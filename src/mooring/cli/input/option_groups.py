@@ -1,16 +1,16 @@
-"""Options that several commands share, group by group: a command names a group, and has all of its options."""
+"""Groups of options that several commands share. A command that names a group has all of its options."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import Field, dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mooring.cli.options import (
+from mooring.cli.input.durations import seconds_at_least
+from mooring.cli.input.groups import with_groups as with_groups
+from mooring.cli.input.options import (
     AfterAnyOption,
     AfterFailOption,
     AfterOkOption,
@@ -25,6 +25,7 @@ from mooring.cli.options import (
     GroupOption,
     IdleTimeoutOption,
     ImageOption,
+    InteractiveOption,
     KeepWaitingOption,
     LabelOption,
     LicenceOption,
@@ -60,41 +61,8 @@ from mooring.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from mooring.wire.containers import VolumeRequest
-    from mooring.wire.rollouts import RolloutRequest
-
-
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of each group where it has a parameter for the group."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type[Any]] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        kind = hints[parameter.name]
-        if is_dataclass(kind) and isinstance(kind, type):
-            groups[parameter.name] = kind
-            parameters += _parameters(kind)
-        else:
-            parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def called(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
-
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return called
-
-
-def _parameters(group: type[Any]) -> Iterable[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    each: Field[Any]
-    for each in fields(group):
-        yield inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
-        )
+    from mooring.wire.workloads.containers import VolumeRequest
+    from mooring.wire.workloads.rollouts import RolloutRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +75,7 @@ class ResourceOptions:
 
     @property
     def amounts(self) -> dict[str, str] | None:
-        from mooring.cli.requests import resources
+        from mooring.cli.input.requests import resources
 
         asked = resources(cpu=self.cpu, memory=self.memory, gpu=self.gpu, storage=self.storage, slots=self.slot)
         return asked or None
@@ -115,7 +83,7 @@ class ResourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerOptions(ResourceOptions):
-    """What can be said of a container in a few words; the rest is for files."""
+    """Options of a container. Fields that need more than an option are set in files."""
 
     image: ImageOption = None
     env: EnvironmentOption = None
@@ -127,13 +95,16 @@ class ContainerOptions(ResourceOptions):
     read_only: ReadOnlyOption = False
     cap_add: CapabilityOption = None
     ready_http: ReadyHttpOption = None
+    interactive: InteractiveOption = False
     terminal: TerminalOption = False
 
     def fields(self, command: list[str] | None) -> dict[str, Any]:
-        """Of a `ContainerRequest`; None for what was not said."""
-        from mooring.cli.containers import ready_http, secret_files, volumes_and_mounts
-        from mooring.cli.requests import environment
+        """Return the fields of a `ContainerRequest`, None for those that are not given."""
+        from mooring.cli.input.containers import check_no_image_after, ready_http, secret_files, volumes_and_mounts
+        from mooring.cli.input.requests import environment
 
+        if self.interactive and self.image is None:
+            check_no_image_after(command or [])
         _, mounts = volumes_and_mounts(self.volume)
         return {
             "image": self.image,
@@ -149,19 +120,20 @@ class ContainerOptions(ResourceOptions):
             "capabilities": [name.upper().removeprefix("CAP_") for name in self.cap_add or ()] or None,
             "readiness": None if self.ready_http is None else ready_http(self.ready_http),
             "terminal": self.terminal or None,
+            "stdin": self.interactive or None,
         }
 
     @property
     def volumes(self) -> list[VolumeRequest] | None:
-        """What its mounts are of."""
-        from mooring.cli.containers import volumes_and_mounts
+        """Return the sources of the mounts."""
+        from mooring.cli.input.containers import volumes_and_mounts
 
         return volumes_and_mounts(self.volume)[0] or None
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions:
-    """Where a workload runs, for whom, and before whom."""
+class PlacementOptions:
+    """Options for placement, project and priority of a workload."""
 
     gpu_model: GpuModelOption = None
     gpu_memory: GpuMemoryOption = None
@@ -183,8 +155,13 @@ class PlaceOptions:
     private: PrivateOption = False
 
     def fields(self, *, spread_over: Iterable[str] | None = None) -> dict[str, Any]:
-        """Of any request for a workload; None for what was not said."""
-        from mooring.cli.requests import assignments, checked_name, group, placement
+        """Return the fields of a workload request, None for those that are not given."""
+        from mooring.cli.input.requests import (
+            assignments,
+            checked_name,
+            group,
+            placement,
+        )
 
         return {
             "pool": checked_name(self.pool, what="pool"),
@@ -193,7 +170,7 @@ class PlaceOptions:
             "architecture": self.arch,
             "labels": assignments(self.label, option="--label") or None,
             "group": group(self.group),
-            "on_insufficient": self.on_insufficient,
+            "on_insufficient": self.on_insufficient and self.on_insufficient.replace("-", "_"),
             "priority": self.priority,
             "placement": placement(
                 select=self.select,
@@ -213,7 +190,7 @@ class PlaceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """When a workload may start."""
+    """Options for the earliest start of a workload."""
 
     start_at: StartAtOption = None
     after_ok: AfterOkOption = None
@@ -222,9 +199,9 @@ class StartOptions:
     keep_waiting: KeepWaitingOption = False
 
     def fields(self) -> dict[str, Any]:
-        from mooring.cli.requests import build
-        from mooring.cli.windows import moment_in
-        from mooring.wire.sessions import DependencyRequest
+        from mooring.cli.input.requests import build
+        from mooring.cli.input.windows import moment_in
+        from mooring.wire.workloads.sessions import DependencyRequest
 
         conditions = {"after-ok": self.after_ok, "after-any": self.after_any, "after-fail": self.after_fail}
         dependencies = [
@@ -240,8 +217,8 @@ class StartOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TermOptions:
-    """How long the tasks of a workload may take, and how often they are tried."""
+class ScheduleOptions:
+    """Options for time limits and retries."""
 
     time: TimeOption = None
     idle_timeout: IdleTimeoutOption = None
@@ -252,10 +229,10 @@ class TermOptions:
     retry_on: RetryOnOption = None
 
     def fields(self) -> dict[str, Any]:
-        from mooring.cli.requests import checked_name, exit_codes
-        from mooring.model.arrays import parse_array
-        from mooring.model.durations import parse_duration
-        from mooring.model.terms import parse_notice
+        from mooring.cli.input.requests import checked_name, exit_codes
+        from mooring.model.calendar.durations import parse_duration
+        from mooring.model.workloads.arrays import parse_array
+        from mooring.model.workloads.schedule import parse_notice
 
         for parse, written in (
             (parse_duration, self.time),
@@ -278,29 +255,35 @@ class TermOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutOptions:
-    """How the replicas of a deployment are replaced."""
+    """Options for rolling updates of a deployment."""
 
     surge: Annotated[
-        str | None, typer.Option(metavar="N|N%", help="So many replicas more than wanted there may be in an update.")
+        str | None, typer.Option(metavar="N|N%", help="Maximum extra replicas during an update (default 1).")
     ] = None
     unavailable: Annotated[
-        str | None, typer.Option(metavar="N|N%", help="So many fewer than wanted may be ready in an update.")
+        str | None, typer.Option(metavar="N|N%", help="Maximum unavailable replicas during an update (default 0).")
     ] = None
     steady: Annotated[
-        str | None, typer.Option(metavar="TIME", help="A new replica counts when it was ready for so long: 10s.")
+        str | None,
+        typer.Option(metavar="TIME", help="Time that a new replica must be ready before it counts as available: 10s."),
     ] = None
     drain: Annotated[
-        int | None, typer.Option(metavar="SECONDS", min=0, help="Between leaving the endpoints and being stopped.")
+        float | None,
+        typer.Option(
+            metavar="TIME",
+            parser=seconds_at_least(0),
+            help="Time from a replica's removal from the endpoints to its stop.",
+        ),
     ] = None
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="An update stops when nothing got better for so long: 10m.")
+        str | None, typer.Option(metavar="TIME", help="Time without progress after which an update stalls: 10m.")
     ] = None
 
     def request(self) -> RolloutRequest | None:
-        """None if nothing was said."""
-        from mooring.cli.requests import build
-        from mooring.model.durations import parse_duration
-        from mooring.wire.rollouts import RolloutRequest
+        """Return the update strategy, or None if no option is given."""
+        from mooring.cli.input.requests import build
+        from mooring.model.calendar.durations import parse_duration
+        from mooring.wire.workloads.rollouts import RolloutRequest
 
         steady, deadline = (None if said is None else parse_duration(said) for said in (self.steady, self.deadline))
         asked = build(
@@ -308,7 +291,7 @@ class RolloutOptions:
             surge=self.surge,
             unavailable=self.unavailable,
             steady_seconds=steady,
-            drain_seconds=self.drain,
+            drain_seconds=None if self.drain is None else int(self.drain),
             deadline_seconds=deadline,
         )
         return asked if asked.model_fields_set else None

@@ -1,4 +1,4 @@
-"""Requests from what was typed; what is wrong with it is said before anything is sent."""
+"""Requests from command-line options. Errors are reported before anything is sent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from mooring.model.errors import InvalidInput
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from mooring.wire.placement import GroupRequest, MachineImageRequest, PlacementRequest, TaintRequest
+    from mooring.wire.workloads.placement import (
+        GroupRequest,
+        MachineImageRequest,
+        PlacementRequest,
+        TaintRequest,
+    )
 
     Model = TypeVar("Model", bound=BaseModel)
 
 
 def build(model: type[Model], /, **fields: Any) -> Model:
-    """A request of the wire; fields that are None are left to the server."""
+    """Return a request; fields that are None are left out."""
     from pydantic import ValidationError
 
     from mooring.client.answers import invalid_request
@@ -37,19 +42,27 @@ def checked_name(name: str | None, *, what: str = "name") -> str | None:
 def resources(
     *, cpu: str | None, memory: str | None, gpu: str | None, storage: str | None, slots: Iterable[str] | None
 ) -> dict[str, str]:
-    """Amounts by slot, each of them readable as a quantity."""
-    from mooring.model.slots import slot_type
+    """Return amounts by slot, each checked to be a quantity, with a unit if it counts bytes."""
+    from mooring.model.resources.slots import slot_type
 
     named = {"cpu": cpu, "memory": memory, "gpu": gpu, "storage": storage}
     written = {name: amount for name, amount in named.items() if amount is not None}
     written.update(assignments(slots, option="--slot"))
     for name, amount in written.items():
-        slot_type(name).parse(amount)
+        slot_type(name).parse_with_unit(amount)
+    return written
+
+
+def memory_bytes(written: str) -> str:
+    """Return an amount of memory, checked to be a quantity with a unit."""
+    from mooring.model.resources.slots import slot_type
+
+    slot_type("memory").parse_with_unit(written)
     return written
 
 
 def assignments(written: Iterable[str] | None, *, option: str) -> dict[str, str]:
-    """`NAME=VALUE` texts as a mapping."""
+    """Return `NAME=VALUE` texts as a mapping."""
     result: dict[str, str] = {}
     for text in written or ():
         name, separator, value = text.partition("=")
@@ -60,14 +73,14 @@ def assignments(written: Iterable[str] | None, *, option: str) -> dict[str, str]
 
 
 def environment(written: Iterable[str] | None) -> dict[str, str]:
-    """As `assignments`, but a name alone takes the value of this very environment."""
+    """Return `NAME=VALUE` texts as a mapping; a name alone takes its value from this process's environment."""
     result: dict[str, str] = {}
     for text in written or ():
         name, separator, value = text.partition("=")
         if not name:
-            raise InvalidInput(f"--env {text[:60]!r}: write NAME=VALUE, or NAME to pass on your own")
+            raise InvalidInput(f"--env {text[:60]!r}: write NAME=VALUE, or NAME to pass your own value")
         if not separator and name not in os.environ:
-            raise InvalidInput(f"--env {name}: there is no such variable here to pass on; write {name}=VALUE")
+            raise InvalidInput(f"--env {name}: the variable is not set in your environment; write {name}=VALUE")
         result[name] = value if separator else os.environ[name]
     return result
 
@@ -83,9 +96,14 @@ def placement(
     licence: str | None = None,
     machine_image: str | None = None,
 ) -> PlacementRequest | None:
-    """What was said about the place; None if nothing was."""
-    from mooring.model.durations import parse_duration
-    from mooring.wire.placement import DevicesRequest, PlacementRequest, SpreadRequest, TolerationRequest
+    """Return the placement constraints, or None if none is given."""
+    from mooring.model.calendar.durations import parse_duration
+    from mooring.wire.workloads.placement import (
+        DevicesRequest,
+        PlacementRequest,
+        SpreadRequest,
+        TolerationRequest,
+    )
 
     tolerations = []
     for text in tolerate or ():
@@ -102,6 +120,8 @@ def placement(
                 seconds=parse_duration(seconds) if seconds else None,
             )
         )
+    if gpu_memory is not None:
+        memory_bytes(gpu_memory)
     fields = {
         "node_selector": assignments(select, option="--select"),
         "tolerations": tolerations,
@@ -115,16 +135,16 @@ def placement(
 
 
 def _machine_image(written: str) -> MachineImageRequest:
-    """`NAME[:VERSION]`."""
-    from mooring.wire.placement import MachineImageRequest
+    """Return the machine image of `NAME[:VERSION]`."""
+    from mooring.wire.workloads.placement import MachineImageRequest
 
     name, _, version = written.partition(":")
     return build(MachineImageRequest, name=name, version=version or None)
 
 
 def group(written: str | None) -> GroupRequest | None:
-    """`NAME[:spread|pack[:strict]]`."""
-    from mooring.wire.placement import GroupRequest
+    """Return the group of `NAME[:spread|pack[:strict]]`."""
+    from mooring.wire.workloads.placement import GroupRequest
 
     if written is None:
         return None
@@ -138,12 +158,12 @@ def exit_codes(written: str) -> list[int]:
     try:
         return [int(code) for code in written.split(",")]
     except ValueError:
-        raise InvalidInput(f"--retry-on {written[:40]!r}: write exit codes with commas between: 1,75") from None
+        raise InvalidInput(f"--retry-on {written[:40]!r}: write exit codes separated by commas: 1,75") from None
 
 
 def taints(written: Iterable[str] | None) -> list[TaintRequest]:
-    """`KEY[=VALUE][:EFFECT]` texts, NoSchedule where no effect is named."""
-    from mooring.wire.placement import TaintRequest
+    """Return the taints of `KEY[=VALUE][:EFFECT]` texts; the default effect is NoSchedule."""
+    from mooring.wire.workloads.placement import TaintRequest
 
     result = []
     for text in written or ():

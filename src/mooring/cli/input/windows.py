@@ -1,4 +1,4 @@
-"""Windows of time from what was typed: `14:00`, `2026-11-20T14:00`, `+2h`, by the clock of a zone."""
+"""Time windows as users type them: `14:00`, `2026-11-20T14:00`, `+2h`, in a time zone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ _LOCAL_ZONE = Path("/etc/localtime")
 def window(
     start: str | None, end: str | None, length: str | None, timezone: str | None, *, before: datetime | None = None
 ) -> dict[str, Any]:
-    """The fields of a window; without a start it begins now, by the server's clock. `before`: the start of what is
-    changed, which stays unless another one is given."""
-    from mooring.model.durations import parse_duration
-    from mooring.model.recurrence import zone
+    """Return the fields of a window. Without a start it begins now, by the server's clock.
+
+    `before` is the start of the booking to change, which stays unless another one is given.
+    """
+    from mooring.model.calendar.durations import parse_duration
+    from mooring.model.calendar.recurrence import zone
 
     there = None if timezone is None else zone(timezone)
     if before is not None and start == "now":
-        raise InvalidInput("it can be moved to a time to come, such as +1m, not to now")
+        raise InvalidInput("the new start must be in the future, such as +1m")
     begins = before if start in (None, "now") else moment_in(start, there)
     if length is not None:
         parse_duration(length)
@@ -37,9 +39,11 @@ def window(
 
 
 def moment_in(written: str, zone: ZoneInfo | None, *, after: datetime | None = None) -> datetime:
-    """A time by the clock of a zone, this machine's if none is named. `after`: where times of day and `+2h` count from,
-    now if nothing is said."""
-    from mooring.model.durations import parse_duration
+    """Return an instant from a time in a time zone, by default that of this machine.
+
+    Times of day and `+2h` count from `after`, by default from now.
+    """
+    from mooring.model.calendar.durations import parse_duration
 
     base = after or datetime.now().astimezone()
     if written.startswith("+"):
@@ -51,12 +55,12 @@ def moment_in(written: str, zone: ZoneInfo | None, *, after: datetime | None = N
         return moment.replace(tzinfo=zone) if moment.tzinfo is None and zone is not None else moment.astimezone()
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"{written[:40]!r} is no time; write 14:00, 2026-05-01T12:00, or +2h for two hours from now"
+            f"{written[:40]!r} is not a time; write 14:00, 2026-05-01T12:00, or +2h for two hours from now"
         ) from None
 
 
 def local_zone() -> str:
-    """The name of this machine's time zone, which series need: offsets alone know nothing of daylight saving."""
+    """Return the name of this machine's time zone. A series needs it, since an offset has no daylight saving time."""
     if named := os.environ.get("TZ", "").removeprefix(":"):
         return named
     target = str(_LOCAL_ZONE.resolve())
@@ -64,11 +68,11 @@ def local_zone() -> str:
         return target.partition("/zoneinfo/")[2]
     if not datetime.now().astimezone().utcoffset():
         return "UTC"
-    raise InvalidInput("say whose clock the rule means, with --timezone Europe/Berlin")
+    raise InvalidInput("the time zone of this machine is unknown; give it with --timezone Europe/Berlin")
 
 
 def _next(of_day: time, base: datetime, zone: ZoneInfo | None) -> datetime:
-    """The first time after `base` that a clock shows this."""
+    """Return the first instant after `base` with this time of day."""
     there = base.astimezone(zone)
     today = datetime.combine(there.date(), of_day)
     for days in (0, 1):

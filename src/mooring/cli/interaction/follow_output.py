@@ -1,37 +1,56 @@
-"""The output of a session, live, from its first byte to its end, through restarts of the task and of the server."""
+"""Follow the output of a session to its end, through restarts of the task and of the server."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from mooring.cli.exits import say
-from mooring.cli.waiting import has_ended, through_outages, wait_until
+from mooring.cli.interaction.waiting import has_ended, through_outages, wait_until
 from mooring.model.errors import Conflict, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus
-from mooring.wire.api import TaskView, WorkloadDetail
+from mooring.model.workloads.output import OutputPosition
+from mooring.wire.workloads.tasks import TaskView
+from mooring.wire.workloads.workloads import WorkloadDetail
 
 if TYPE_CHECKING:
-    from mooring.cli.progress import Progress
+    from mooring.cli.rendering.progress import Progress
     from mooring.client import Client
 
 
 _LIVING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING, TaskStatus.TERMINATING})
 _NOTICE = b"\n[mooring] the output is cut off here: "
 _TRIES = 3
-_REMEMBERED_BYTES = 4096
 _PAUSE_SECONDS = 1.0
 
 
-class Follower:
-    """Writes each byte of a task's output once, however often the stream has to be opened.
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The output to follow. By default that of all attempts at the first task."""
 
-    `undisturbed` is entered around writing and counting, so that an interrupt cannot come between the two.
+    index: int = 0
+    first_attempt: int = 1
+    """Earlier attempts are left out."""
+    last_attempt: int | None = None
+    """The output ends with this attempt; None: with the workload."""
+    container: str | None = None
+    tail: int | None = None
+    """Number of last lines of the first attempt to begin with; None: all."""
+
+
+_FIRST_TASK = Selected()
+
+
+class Follower:
+    """Writer of a task's output that writes each byte once, however often the stream is reopened.
+
+    `uninterrupted` is entered around writing and counting, so that no interrupt separates the two. `clean` turns a
+    piece of output into one that this terminal may get.
     """
 
     def __init__(
@@ -40,18 +59,22 @@ class Follower:
         ref: str,
         *,
         progress: Progress,
-        undisturbed: Callable[[], AbstractContextManager[None]],
+        uninterrupted: Callable[[], AbstractContextManager[None]] = nullcontext,
+        selected: Selected = _FIRST_TASK,
+        clean: Callable[[bytes], bytes] = bytes,
     ) -> None:
+        self._selected = selected
+        self._clean = clean
         self._client = client
         self._ref = ref
         self._progress = progress
-        self._undisturbed = undisturbed
-        self._written: dict[UUID, _Written] = {}
+        self._uninterrupted = uninterrupted
+        self._written: dict[UUID, OutputPosition] = {}
         self._complete: set[UUID] = set()
         self._failures = 0
 
     def until_end(self) -> WorkloadDetail:
-        """Show the output as it comes; answers with the workload once it has ended."""
+        """Write the output as it arrives, and return the workload when it has ended."""
         while True:
             detail = wait_until(
                 self._client, self._ref, self._has_news, timeout_seconds=None, progress=self._progress
@@ -59,30 +82,35 @@ class Follower:
             task = self._next(detail)
             if task is not None:
                 self._copy(task, last=has_ended(detail) or detail.simulated or not task.current)
-            elif has_ended(detail):
+            elif self._is_over(detail):
                 return detail
 
     def _has_news(self, detail: WorkloadDetail) -> bool:
-        return has_ended(detail) or self._next(detail) is not None
+        return self._is_over(detail) or self._next(detail) is not None
+
+    def _is_over(self, detail: WorkloadDetail) -> bool:
+        return has_ended(detail) or (self._selected.last_attempt is not None and bool(self._complete))
 
     def _next(self, detail: WorkloadDetail) -> TaskView | None:
-        """The oldest attempt with output to write: one that failed may be replaced before anybody looked."""
-        started = [task for task in detail.tasks if task.index == 0 and task.started_at is not None]
-        left = (task for task in started if task.id not in self._complete)
+        """Return the oldest attempt with unwritten output. A failed attempt may be replaced before it was polled."""
+        started = [task for task in detail.tasks if task.index == self._selected.index and task.started_at is not None]
+        first, last = self._selected.first_attempt, self._selected.last_attempt
+        chosen = [task for task in started if first <= task.attempt and (last is None or task.attempt <= last)]
+        left = (task for task in chosen if task.id not in self._complete)
         return min(left, key=lambda task: task.attempt, default=None)
 
     def _copy(self, task: TaskView, *, last: bool) -> None:
-        """Write what the stream brings. `last`: nothing will come after it."""
+        """Write the stream's output. `last`: no more output follows it."""
         try:
             for piece in self._unwritten(task):
-                with self._undisturbed():
+                with self._uninterrupted():
                     self._progress.clear()
-                    sys.stdout.buffer.write(piece)
+                    sys.stdout.buffer.write(self._clean(piece))
                     sys.stdout.buffer.flush()
-                    self._written[task.id] = self._written.get(task.id, _Written()).then(piece)
+                    self._written[task.id] = self._written.get(task.id, OutputPosition()).after(piece)
                     self._failures = 0
         except (NotFound, Conflict):
-            # It left no output, or none that is kept.
+            # The task wrote no output, or its output was removed.
             self._complete.add(task.id)
             return
         except Unavailable as problem:
@@ -92,27 +120,28 @@ class Follower:
                 self._complete.add(task.id)
                 self._failures = 0
             else:
-                self._progress.show(f"the output is interrupted ({problem.message}); trying again")
+                self._progress.show(f"the output was interrupted ({problem.message}); retrying")
                 time.sleep(_PAUSE_SECONDS)
             return
         if last or self._has_left(task):
             self._complete.add(task.id)
 
     def _has_left(self, task: TaskView) -> bool:
-        """Whether the task has ended, or ends in a moment: its output may be complete before its end is known."""
+        """Return whether the task has ended or is about to. Its output may be complete before its end is reported."""
         detail = through_outages(lambda: self._client.workload(self._ref), self._progress)
-        if _is_living(detail, task):
+        if is_living(detail, task):
             version = detail.version
             detail = through_outages(
                 lambda: self._client.wait(self._ref, "changed", version=version, timeout_seconds=_PAUSE_SECONDS),
                 self._progress,
             )
-        return not _is_living(detail, task)
+        return not is_living(detail, task)
 
     def _unwritten(self, task: TaskView) -> Iterator[bytes]:
-        """The stream from where the last one broke off."""
+        """Open the stream at the position where the last one ended."""
         skip = self._position(task)
-        for piece in _without_notice(self._client.logs(self._ref, attempt=task.attempt, follow=True)):
+        tail = self._selected.tail if self._is_tailed(task) and task.id not in self._written else None
+        for piece in _without_notice(self._logs(task, tail=tail, follow=True)):
             if skip >= len(piece):
                 skip -= len(piece)
             else:
@@ -120,22 +149,37 @@ class Follower:
                 skip = 0
 
     def _position(self, task: TaskView) -> int:
-        """Where in the kept output that begins which was not written yet. The oldest part may be gone by now."""
+        """Return the position of the first unwritten byte in the stored output, whose oldest part may be gone."""
         written = self._written.get(task.id)
         if written is None:
             return 0
-        kept = b"".join(_without_notice(self._client.logs(self._ref, attempt=task.attempt)))
-        if len(kept) >= written.count and kept[: written.count].endswith(written.last):
-            return written.count
-        found = kept.rfind(written.last)
-        if found < 0:
-            say("a part of the output is not kept any more")
-            return 0
-        return found + len(written.last)
+        output = b"".join(_without_notice(self._logs(task)))
+        position = written.found_in(output, from_start=not self._is_tailed(task))
+        if position is None:
+            say("a part of the output is no longer stored")
+        return position or 0
+
+    def _is_tailed(self, task: TaskView) -> bool:
+        """Return whether only the last lines of the attempt are shown, so that their position is not known."""
+        return self._selected.tail is not None and task.attempt == self._selected.first_attempt
+
+    def _logs(self, task: TaskView, *, tail: int | None = None, follow: bool = False) -> Iterator[bytes]:
+        index, container = self._selected.index or None, self._selected.container
+        return self._client.logs(
+            self._ref, task=index, attempt=task.attempt, tail=tail, follow=follow, container=container
+        )
+
+
+def next_running(detail: WorkloadDetail, served: Set[UUID]) -> TaskView | None:
+    """Return the running attempt of the first task, unless it is among those that were served before."""
+    for task in detail.tasks:
+        if task.index == 0 and task.current and task.status == TaskStatus.RUNNING and task.id not in served:
+            return task
+    return None
 
 
 def _without_notice(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The output alone. The server's notice that a node was lost, as the last piece, is no output but an error."""
+    """Yield the output. The server's final notice that a node was lost is raised as an error."""
     held = b""
     for piece in pieces:
         if held:
@@ -147,25 +191,14 @@ def _without_notice(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise Unavailable(held.removeprefix(_NOTICE).decode("utf-8", "replace").strip())
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """How much of a task's output was written, and what it ended with."""
-
-    count: int = 0
-    last: bytes = b""
-
-    def then(self, piece: bytes) -> _Written:
-        return _Written(self.count + len(piece), (self.last + piece)[-_REMEMBERED_BYTES:])
-
-
-def _is_living(detail: WorkloadDetail, task: TaskView) -> bool:
+def is_living(detail: WorkloadDetail, task: TaskView) -> bool:
     return any(known.id == task.id and known.status in _LIVING for known in detail.tasks)
 
 
 def exit_status(detail: WorkloadDetail) -> int:
-    """What a shell would say: the highest exit code of the tasks, 128 + signal for a killed one; 1 without any.
+    """Return the highest exit code of the tasks, as a shell reports it: 128 + signal for a killed one; 1 without any.
 
-    Tasks that were stopped because others failed say nothing.
+    Tasks that were stopped because others failed do not count.
     """
     ended = [task for task in detail.tasks if task.current and task.exit_code is not None]
     failed = [task for task in ended if task.status == TaskStatus.FAILED]

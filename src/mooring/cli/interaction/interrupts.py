@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as exceptions at moments that can bear them."""
+"""Ctrl-C and SIGTERM as exceptions, held back while a step must not be interrupted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Interrupted(BaseException):
-    """Like KeyboardInterrupt no mistake of the program, hence no Exception."""
+    """An interrupt by a signal. Like KeyboardInterrupt it is not an Exception."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
@@ -18,15 +18,19 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """While entered, SIGINT and SIGTERM raise `Interrupted`, or wait for the end of `held`."""
+    """Context in which SIGINT and SIGTERM raise `Interrupted`, or wait for the end of `held`.
 
-    def __init__(self) -> None:
+    `hang_up`: SIGHUP as well, the end of the user's terminal.
+    """
+
+    def __init__(self, *, hang_up: bool = False) -> None:
+        self._signals = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hang_up else []))
         self._held = False
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._signals:
             self._before[number] = signal.signal(number, self._arrived)
         return self
 

@@ -1,4 +1,4 @@
-"""Bookings for people: the list, one of them, and the answer to a request."""
+"""Rendering of bookings: the list, the details of one, and the decision on a request."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mooring.cli.exits import ExitCode, say
-from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import age, amounts, instant, plural, reason_text, shortened
-from mooring.model.durations import format_duration
+from mooring.cli.rendering.formatting import (
+    age,
+    amounts,
+    instant,
+    plural,
+    reason_text,
+    shortened,
+)
+from mooring.cli.rendering.output import (
+    Cell,
+    Column,
+    Format,
+    Listing,
+    Styled,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
+from mooring.model.calendar.durations import format_duration
 
 if TYPE_CHECKING:
-    from mooring.wire.timeslots import TimeslotView
+    from mooring.wire.workloads.timeslots import TimeslotView
 
 _STYLES = {
     "CONFIRMED": "green",
@@ -32,27 +49,27 @@ _COLUMNS = (
     Column("START"),
     Column("END"),
     Column("COUNT", number=True),
-    Column("RESOURCES"),
+    Column("RESOURCES", cut=True),
     Column("POOL"),
     Column("PLACE"),
     Column("KIND", wide=True),
     Column("USER", wide=True),
-    Column("PURPOSE", wide=True),
+    Column("PURPOSE", wide=True, cut=True),
     Column("ID", wide=True),
-    Column("REASON"),
+    Column("REASON", cut=True),
 )
 
 
-def show_bookings(found: Sequence[TimeslotView], output: Format) -> None:
-    if output is Format.JSON:
-        show_json(found)
+def show_bookings(found: Sequence[TimeslotView], output: Format | Listing) -> None:
+    if output.is_document:
+        show_document(found, output)
         return
     show_table(_COLUMNS, [_row(slot) for slot in found], output)
 
 
 def show_booking(slot: TimeslotView, output: Format) -> None:
-    if output is Format.JSON:
-        show_json(slot)
+    if output.is_document:
+        show_document(slot, output)
         return
     show_fields(
         [
@@ -67,8 +84,8 @@ def show_booking(slot: TimeslotView, output: Format) -> None:
             ("grace", format_duration(slot.grace_seconds)),
             ("pool", slot.pool),
             ("region", slot.region or ""),
-            ("room", _room(slot)),
-            ("place", _place(slot)),
+            ("capacity", _capacity(slot)),
+            ("nodes", _nodes(slot)),
             ("user", f"{slot.user} (project {slot.project})"),
             ("also for", ", ".join([*slot.users, *(f"project {name}" for name in slot.projects)])),
             ("released", _released(slot)),
@@ -81,26 +98,26 @@ def show_booking(slot: TimeslotView, output: Format) -> None:
     )
 
 
-def tell_answer(slot: TimeslotView, start: str = "--start {}", count: str = "--count {}") -> ExitCode:
-    """Where it is, or why not and what would fit, in the words in which it was asked for."""
+def show_decision(slot: TimeslotView, start: str = "--start {}", count: str = "--count {}") -> ExitCode:
+    """Print the decision: the nodes, or the reason and alternatives, as options of the command that asked."""
     if slot.status == "REFUSED":
         say(f"error: {reason_text(slot.reason) or 'refused'}")
         if hint := _alternatives(slot, start, count):
             say(f"hint: {hint}")
         return ExitCode.FAILURE
-    where = f" on {_place(slot)}" if slot.places else ""
+    where = f" on {_nodes(slot)}" if slot.places else ""
     show_line(
-        f"{slot.name} is ", _status(slot), f": {instant(slot.start)} to {instant(slot.end)}, {_room(slot)}{where}"
+        f"{slot.name} is ", _status(slot), f": {instant(slot.start)} to {instant(slot.end)}, {_capacity(slot)}{where}"
     )
     return ExitCode.OK
 
 
-def tell_answers(decided: Sequence[TimeslotView], output: Format) -> ExitCode:
-    """Of a series, each of which is decided by itself."""
+def show_decisions(decided: Sequence[TimeslotView], output: Format) -> ExitCode:
+    """Print the decisions on the bookings of a series."""
     show_bookings(decided, output)
     refused = sum(slot.status == "REFUSED" for slot in decided)
     if refused:
-        say(f"error: {plural(refused, 'booking')} of {len(decided)} refused; the others are kept")
+        say(f"error: {plural(refused, 'booking')} of {len(decided)} rejected; the others are kept")
     return ExitCode.FAILURE if refused else ExitCode.OK
 
 
@@ -113,7 +130,7 @@ def _row(slot: TimeslotView) -> list[Cell]:
         str(slot.count),
         amounts(slot.resources),
         slot.pool,
-        _place(slot),
+        _nodes(slot),
         slot.kind,
         slot.user,
         slot.purpose or "",
@@ -126,15 +143,15 @@ def _status(slot: TimeslotView) -> Styled:
     return Styled(slot.status.lower().replace("_", " "), _STYLES.get(slot.status, ""))
 
 
-def _room(slot: TimeslotView) -> str:
+def _capacity(slot: TimeslotView) -> str:
     if slot.kind == "maintenance":
         return "whole nodes"
     return f"{slot.count} x {amounts(slot.resources)}"
 
 
-def _place(slot: TimeslotView) -> str:
-    """`n1, n2 (3)`: nodes with how many tasks have their room there, where that is more than one."""
-    return ", ".join(place.node if place.tasks == 1 else f"{place.node} ({place.tasks})" for place in slot.places)
+def _nodes(slot: TimeslotView) -> str:
+    """Return `n1, n2 (3)`: nodes with their number of tasks, if more than one."""
+    return ", ".join(taken.node if taken.tasks == 1 else f"{taken.node} ({taken.tasks})" for taken in slot.places)
 
 
 def _released(slot: TimeslotView) -> str:
@@ -143,7 +160,7 @@ def _released(slot: TimeslotView) -> str:
 
 
 def _alternatives(slot: TimeslotView, start: str, count: str) -> str:
-    """What of it would have fitted."""
+    """Return the alternatives that would have fitted."""
     found = (slot.reason or {}).get("details", {}).get("alternatives") or {}
     options = []
     if found.get("start"):

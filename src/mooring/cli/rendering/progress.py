@@ -1,4 +1,4 @@
-"""What is shown while a command waits: a moving line on a terminal, a line per change elsewhere; always stderr."""
+"""Progress on stderr while a command waits: an animated line on a terminal, a line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Says what is being waited for, each thing once."""
+    """Display of the current wait, which shows each text once."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -47,7 +47,7 @@ class Progress:
         self._status.start()
 
     def clear(self) -> None:
-        """Make room for output; the next `show` brings the line back."""
+        """Clear the line for output; the next `show` draws it again."""
         self._last = None
         if self._status is not None:
             self._status.stop()

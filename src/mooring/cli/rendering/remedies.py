@@ -1,26 +1,26 @@
-"""From the reason that something waits or failed to the option that would cure it."""
+"""Remedies: the option or command that resolves the reason why a workload is pending or failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mooring.model.slots import slot_type
-from mooring.wire.api import WorkloadView
+from mooring.model.resources.slots import slot_type
+from mooring.wire.workloads.workloads import WorkloadView
 
 Details = Mapping[str, Any]
 
 
 def cure(workload: WorkloadView) -> str | None:
-    """What the person who asked could do about it, in one line."""
+    """Return a remedy that the user can apply, in one line."""
     reason = workload.reason or {}
     code = str(reason.get("code", ""))
     details = reason.get("details")
-    known = _CURES.get(code)
+    known = _REMEDIES.get(code)
     if known is not None:
         return known(workload, details if isinstance(details, Mapping) else {})
     if reason.get("cure") == "release":
-        return "it starts when others leave; `mooring ps` shows what runs"
+        return "it starts when other work ends; `mooring ps` shows running work"
     return None
 
 
@@ -34,7 +34,7 @@ def _no_nodes(workload: WorkloadView, details: Details) -> str:
     return f"choose another with --pool (`mooring pool list` lists them), or add nodes ({_add_nodes(workload)})"
 
 
-def _too_little_room(workload: WorkloadView, details: Details) -> str:
+def _insufficient_capacity(workload: WorkloadView, details: Details) -> str:
     lacking = details.get("lacking")
     options = []
     if isinstance(lacking, Mapping):
@@ -48,7 +48,8 @@ def _too_little_room(workload: WorkloadView, details: Details) -> str:
         options.append(f"--replicas {found}")
     less = f"ask for less with {' or '.join(options)}" if options else "ask for less"
     apart = ", leave out --single-node" if details.get("single_node") else ""
-    return f"{less}{apart}, wait until others leave, or add nodes ({_add_nodes(workload)})"
+    wait = ", wait until other work ends" if (workload.reason or {}).get("cure") == "release" else ""
+    return f"{less}{apart}{wait}, or add nodes ({_add_nodes(workload)})"
 
 
 def _more_per_node(workload: WorkloadView, details: Details) -> str:
@@ -59,11 +60,11 @@ def _more_per_node(workload: WorkloadView, details: Details) -> str:
 
 def _strict_group(workload: WorkloadView, details: Details) -> str:
     group = details.get("group", "NAME")
-    return f"leave out :strict from --group {group}, end other work of the group, or add nodes ({_add_nodes(workload)})"
+    return f"remove :strict from --group {group}, end other work of the group, or add nodes ({_add_nodes(workload)})"
 
 
 def _other_architecture(workload: WorkloadView, details: Details) -> str:
-    return "leave out --arch, or name one that the nodes have (`mooring nodes -o wide`)"
+    return "leave out --arch, or give an architecture of the nodes (`mooring nodes -o wide`)"
 
 
 def _other_runtime(workload: WorkloadView, details: Details) -> str:
@@ -76,44 +77,54 @@ def _other_runtime(workload: WorkloadView, details: Details) -> str:
 
 
 def _not_ready(workload: WorkloadView, details: Details) -> str:
-    return "`mooring nodes` shows what is wrong with them; `mooring resume NODE` opens a drained one"
+    return "`mooring nodes` shows their problems; `mooring resume NODE` resumes a drained node"
 
 
 def _paused(workload: WorkloadView, details: Details) -> str:
-    return f"an admin opens it with `mooring pool resume {details.get('pool', 'POOL')}`; or choose another with --pool"
+    pool = details.get("pool", "POOL")
+    return f"an administrator can run `mooring pool resume {pool}`; or choose another pool with --pool"
 
 
 def _owned(workload: WorkloadView, details: Details) -> str:
-    return "an agent without root serves its owner only: start it as root, add another node, or choose a --pool"
+    return (
+        "an agent without root runs only its owner's processes: start it as root, add a node, or choose another --pool"
+    )
+
+
+def _better_isolated(workload: WorkloadView, details: Details) -> str:
+    return "`mooring nodes` shows the isolation of each node; choose another --pool, or run it as a container (--image)"
 
 
 def _over_limit(workload: WorkloadView, details: Details) -> str:
+    if (workload.reason or {}).get("cure") != "release":
+        return "ask for less, or ask an administrator for a higher limit; `mooring quota` shows the limits"
     return "it starts when other work under the same limit ends; `mooring quota` shows the limits"
 
 
 def _not_due(workload: WorkloadView, details: Details) -> str:
-    return f"nothing: it is looked at again at {details.get('starts_at', 'its start time')}"
+    return f"no action is needed: it is scheduled from {details.get('starts_at', 'its start time')}"
 
 
 def _dependencies(workload: WorkloadView, details: Details) -> str:
-    return f"`mooring status {workload.name}` shows what it depends on"
+    return f"`mooring status {workload.name}` shows its dependencies"
 
 
 def _wait(workload: WorkloadView, details: Details) -> str:
-    return f"`mooring history {workload.name}` shows what failed before; it is tried again by itself"
+    return f"`mooring history {workload.name}` shows the failures; it is retried automatically"
 
 
-_CURES: Mapping[str, Callable[[WorkloadView, Details], str]] = {
+_REMEDIES: Mapping[str, Callable[[WorkloadView, Details], str]] = {
     "insufficient-nodes": _too_few_nodes,
     "no-nodes": _no_nodes,
-    "insufficient-resources": _too_little_room,
-    "tasks-per-node": _too_little_room,
+    "insufficient-resources": _insufficient_capacity,
+    "tasks-per-node": _insufficient_capacity,
     "max-per-node": _more_per_node,
     "strict-group": _strict_group,
     "architecture-mismatch": _other_architecture,
     "runtime-missing": _other_runtime,
     "node-not-ready": _not_ready,
     "node-owned": _owned,
+    "isolation-insufficient": _better_isolated,
     "pool-paused": _paused,
     "backing-off": _wait,
     "too-many-sessions": _over_limit,

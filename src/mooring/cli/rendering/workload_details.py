@@ -1,14 +1,14 @@
-"""One workload for people: what it asked for, how it stands, and its tasks."""
+"""Details of a workload: its request, status and tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.waiting import has_ended
-from mooring.cli.words import (
+from mooring.cli.interaction.waiting import has_ended
+from mooring.cli.rendering.formatting import (
     WAITS_FOR,
     age,
     amounts,
@@ -16,18 +16,37 @@ from mooring.cli.words import (
     counts_text,
     devices,
     digests,
+    health_text,
     instant,
+    last_exit_text,
+    no_plan,
     pairs,
     reason_text,
+    retry_text,
     running_text,
+    slip_text,
     status_style,
     status_text,
+    workload_status,
+    workload_style,
 )
-from mooring.model.durations import format_duration
+from mooring.cli.rendering.output import (
+    Cell,
+    Column,
+    Format,
+    Styled,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
+from mooring.model.calendar.durations import format_duration
+from mooring.model.workloads.health import LOOPS_AFTER
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.api import ContainerView, TaskView, WorkloadDetail
+    from mooring.wire.workloads.tasks import TaskView
+    from mooring.wire.workloads.workloads import ContainerView, WorkloadDetail
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
@@ -35,25 +54,25 @@ _BRIEFLY = timedelta(minutes=1)
 
 
 def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
-    """Of a large array the first tasks only, unless all are asked for."""
-    tasks = [task for task in detail.tasks if task.current or _retires(task) or output is Format.WIDE]
+    """Print a workload. Of a large array only the first tasks are listed, unless all are requested."""
+    tasks = [task for task in detail.tasks if task.current or _retires(task) or output.layout is Format.WIDE]
     if all_tasks:
         tasks = detail.tasks = _all_tasks(client, detail)
-    if output is Format.JSON:
-        show_json(detail)
+    if output.is_document:
+        show_document(detail, output)
         return
     _show_fields(detail)
     if not tasks:
         return
     shown = tasks if all_tasks or detail.array is None else tasks[:_SHOWN_OF_ARRAY]
     print()
-    told = {
+    relevant = {
         "DEVICES": any(task.devices for task in shown),
         "IMAGES": any(task.digests for task in shown),
         "INDEX": detail.array is not None,
         "REVISION": len({task.revision for task in shown}) > 1,
     }
-    columns = [replace(column, wide=not told.get(column.title, not column.wide)) for column in _TASK_COLUMNS]
+    columns = [replace(column, wide=not relevant.get(column.title, not column.wide)) for column in _TASK_COLUMNS]
     show_table(columns, [_task_row(task, detail) for task in shown], output)
     if len(shown) < detail.replicas:
         show_line(f"{len(shown)} of {detail.replicas:,} tasks; --tasks lists all")
@@ -67,9 +86,9 @@ def _all_tasks(client: Client, detail: WorkloadDetail) -> list[TaskView]:
 
 
 def _show_fields(detail: WorkloadDetail) -> None:
-    from mooring.cli.cures import cure
+    from mooring.cli.rendering.remedies import cure
 
-    state = status_text(detail.status, simulated=detail.simulated)
+    state = workload_status(detail)
     if detail.stopping and not has_ended(detail):
         state += ", stopping"
     show_fields(
@@ -77,7 +96,9 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("name", detail.name),
             ("id", str(detail.id)),
             ("kind", f"{detail.kind} ({detail.type})"),
-            ("status", Styled(state, status_style(detail.status))),
+            ("status", Styled(state, workload_style(detail))),
+            ("health", health_text(detail)),
+            ("last exit", last_exit_text(detail)),
             ("replicas", _replicas(detail)),
             ("rollout", _rollout(detail)),
             ("array", _array(detail)),
@@ -87,7 +108,8 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("image", detail.image or ""),
             ("command", command_text(detail.command)),
             ("resources", amounts(detail.resources)),
-            ("together", _together(detail)),
+            ("qos", detail.qos),
+            ("together", _gang(detail)),
             ("priority", _priority(detail)),
             ("private", "yes" if detail.private else ""),
             ("time", _time(detail)),
@@ -115,7 +137,7 @@ def _show_fields(detail: WorkloadDetail) -> None:
     if detail.reason and detail.status != "RUNNING" and (advice := cure(detail)):
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
-        show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+        show_line(f"`mooring explain {detail.name}` shows why each node is excluded")
 
 
 def _container(container: ContainerView) -> str:
@@ -134,7 +156,7 @@ def _replicas(detail: WorkloadDetail) -> str:
 
 
 def _rollout(detail: WorkloadDetail) -> str:
-    """Of a deployment that has more than what it was submitted with."""
+    """Return the revision of a deployment that was updated."""
     rollout = detail.rollout
     if rollout is None or (rollout.revision == 1 and rollout.phase == "done"):
         return ""
@@ -145,21 +167,26 @@ def _rollout(detail: WorkloadDetail) -> str:
 
 
 def _start(detail: WorkloadDetail) -> str:
-    """When it starts, as far as that is known."""
+    """Return the planned or estimated start, if known."""
     start = detail.start
     if start is None:
         return ""
+    if start.unless is not None:
+        return f"cannot start unless {start.unless}"
     parts = [
-        f"place {start.position:,} in the line of its pool",
+        f"position {start.position:,} in the queue of its pool",
         "" if start.planned_at is None else f"planned for {instant(start.planned_at)} at the latest",
+        "" if start.estimated_at is None else f"about {instant(start.estimated_at)}, an estimate",
+        slip_text(start.first_at, start.moves, start.planned_at or start.estimated_at),
         "" if start.not_before is None else f"not before {instant(start.not_before)}",
         f"waits for {WAITS_FOR[start.waits_for]}",
+        no_plan(detail.reason),
     ]
     return "; ".join(filter(None, parts))
 
 
-def _together(detail: WorkloadDetail) -> str:
-    """How its tasks belong together, and to other work."""
+def _gang(detail: WorkloadDetail) -> str:
+    """Return the constraints among its tasks and with other work."""
     parts = [
         "all start together" if detail.gang and detail.replicas > 1 else "",
         "" if detail.min_tasks is None else f"at least {detail.min_tasks} start together",
@@ -181,7 +208,7 @@ def _priority(detail: WorkloadDetail) -> str:
 
 
 def _array(detail: WorkloadDetail) -> str:
-    """Its indexes, and how many of them have come how far."""
+    """Return the indexes of an array, and the number of tasks in each status."""
     if detail.array is None:
         return ""
     array = detail.array
@@ -198,7 +225,7 @@ def _time(detail: WorkloadDetail) -> str:
     if detail.signal is not None:
         parts.append(f"signal {detail.signal}")
     if detail.deadline_at is not None:
-        parts.append(f"over at {instant(detail.deadline_at)} (in {age(datetime.now(UTC), until=detail.deadline_at)})")
+        parts.append(f"ends at {instant(detail.deadline_at)} (in {age(datetime.now(UTC), until=detail.deadline_at)})")
     return "; ".join(parts)
 
 
@@ -206,8 +233,8 @@ def _idle(detail: WorkloadDetail) -> str:
     if detail.idle_timeout_seconds is None:
         return ""
     if detail.idle_since is None or datetime.now(UTC) - detail.idle_since < _BRIEFLY:
-        return f"ends after {format_duration(detail.idle_timeout_seconds)} without use"
-    return f"for {age(detail.idle_since)}, ends at {instant(detail.idle_ends_at)} if that goes on"
+        return f"ends when idle for {format_duration(detail.idle_timeout_seconds)}"
+    return f"for {age(detail.idle_since)}, ends at {instant(detail.idle_ends_at)} if it stays idle"
 
 
 def _retries(detail: WorkloadDetail) -> str:
@@ -215,22 +242,27 @@ def _retries(detail: WorkloadDetail) -> str:
         return ""
     codes = "" if detail.retry_on is None else f" after exit code {', '.join(map(str, detail.retry_on))}"
     failures = [task.failures for task in detail.tasks if task.current]
-    # The indexes of an array are tried again each by itself, other tasks together.
+    # The tasks of an array are retried individually, other tasks together.
     used = max(failures, default=0) if detail.array is None else sum(failures)
     return f"up to {detail.retries}{codes}; {used} used"
 
 
 def _dependencies(detail: WorkloadDetail) -> str:
-    words = [f"{need.condition} {need.name} ({need.status.lower()}, {need.fate})" for need in detail.dependencies]
-    if words and detail.on_dependency_failure == "wait":
-        words.append("keeps waiting")
-    return "; ".join(words)
+    parts = [f"{need.condition} {need.name} ({need.status.lower()}, {need.fate})" for need in detail.dependencies]
+    if parts and detail.on_dependency_failure == "wait":
+        parts.append("stays pending")
+    return "; ".join(parts)
 
 
 def _admission(detail: WorkloadDetail) -> str:
-    """What validators said no at the last look, and why."""
-    failed = (detail.admission or {}).get("failed", ())
+    """Return the validators that rejected the last attempt, and their reasons, unless its reason says the same."""
+    told = {each.get("code") for each in _failed_validators(detail.reason)} | {(detail.reason or {}).get("code")}
+    failed = [reason for reason in (detail.admission or {}).get("failed", ()) if reason["code"] not in told]
     return "; ".join(f"{reason['by']}: {reason['message']}" for reason in failed)
+
+
+def _failed_validators(reason: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    return ((reason or {}).get("details") or {}).get("failed") or ()
 
 
 _TASK_COLUMNS = (
@@ -250,7 +282,7 @@ _TASK_COLUMNS = (
     Column("ADDRESS", wide=True),
     Column("IMAGES"),
     Column("ID", wide=True),
-    Column("REASON"),
+    Column("REASON", cut=True),
 )
 
 
@@ -259,11 +291,26 @@ def _retires(task: TaskView) -> bool:
 
 
 def _task_status(task: TaskView, detail: WorkloadDetail) -> Styled:
-    """With whether somebody may be sent to a replica that runs."""
+    """Return a task's status and, for a running replica, whether it is ready."""
     text = status_text(task.status, simulated=detail.simulated)
+    if task.crashes >= LOOPS_AFTER and not task.ready and task.ended_at is None:
+        return Styled(status_text("crash-looping", simulated=detail.simulated), "red")
     if detail.kind == "deployment" and task.status == "RUNNING":
         text += ", retires" if _retires(task) else "" if task.ready else ", not ready"
     return Styled(text, status_style(task.status))
+
+
+def _exit_code(task: TaskView) -> str:
+    """Return the exit code of a task; of one that was restarted, that of its last end."""
+    code = task.last_exit_code if task.exit_code is None else task.exit_code
+    return "" if code is None else str(code)
+
+
+def _task_reason(task: TaskView) -> str:
+    """Return why a task ended or is preparing; of one that starts again, why it ended before."""
+    if task.ended_at is not None or not task.last_reason or task.ready:
+        return task.reason or ""
+    return ", ".join(filter(None, (task.reason or task.last_reason, retry_text(task.next_retry_at))))
 
 
 def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
@@ -275,8 +322,8 @@ def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
         task.node or "",
         devices(task.devices),
         str(task.attempt),
-        str(task.restarts),
-        "" if task.exit_code is None else str(task.exit_code),
+        str(max(task.restarts, task.crashes)),
+        _exit_code(task),
         age(task.started_at or task.created_at, until=task.ended_at),
         "" if task.score is None else f"{task.score:.2f}",
         instant(task.started_at),
@@ -284,5 +331,5 @@ def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
         task.address or "",
         digests(task.digests),
         str(task.id),
-        task.reason or "",
+        _task_reason(task),
     ]

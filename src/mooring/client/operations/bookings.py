@@ -1,17 +1,17 @@
-"""The operations on timeslots: bookings, labs and maintenance."""
+"""Operations on timeslots: bookings, labs and maintenance."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from mooring.client.operation import Operation, given, segment
-from mooring.client.operations import LONG_POLL_SECONDS
-from mooring.wire import timeslots as wire
+from mooring.client.operations.core import LONG_POLL_SECONDS
+from mooring.client.operations.operation import Operation, given, segment
+from mooring.wire.workloads import timeslots as wire
 
 
 def book(request: wire.TimeslotRequest, *, key: str | None = None) -> Operation[wire.TimeslotsAccepted]:
-    """Ask for room in a window of time; whether it is kept is decided soon after. Every call has a key of its own."""
+    """Request a timeslot; it is confirmed or declined soon after. Every call has its own idempotency key."""
     return Operation("POST", "/api/timeslots", wire.TimeslotsAccepted, body=request, key=key or uuid4().hex)
 
 
@@ -28,7 +28,7 @@ def timeslots(
     limit: int | None = None,
     offset: int | None = None,
 ) -> Operation[wire.TimeslotList]:
-    """By their start: one's own, those that one may use, and maintenance; with `everyone` those of all users."""
+    """By start: the user's own, usable ones, and maintenance; with `everyone`, those of all users."""
     query = given(
         **{"from": _written(since)},
         until=_written(until),
@@ -61,7 +61,7 @@ def wait_for_timeslot(
 
 
 def change_timeslot(ref: str, change: wire.TimeslotChange) -> Operation[wire.TimeslotView]:
-    """The timeslot as it is now, or the one that was asked for in its place and is to be decided."""
+    """Return the timeslot as it is now, or the requested replacement that is not decided yet."""
     return Operation("PATCH", f"/api/timeslots/{segment(ref)}", wire.TimeslotView, body=change)
 
 
@@ -97,7 +97,7 @@ def labs(
 
 
 def lab(ref: str) -> Operation[wire.LabView]:
-    """One by its name or the id of its timeslot, with the ports that its tasks were given."""
+    """A lab by its name or the id of its timeslot, with the ports of its tasks."""
     return Operation("GET", f"/api/labs/{segment(ref)}", wire.LabView)
 
 

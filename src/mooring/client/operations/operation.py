@@ -1,35 +1,38 @@
-"""What an operation of the API is: a request and the type of its answer, apart from who sends it."""
+"""An operation of the API: a request and the type of its answer, independent of the client that sends it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel
-
 from mooring.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
-    """One request and the type of its answer: a schema, `str` for text as it came, or None for nothing."""
+    """One request and the type of its answer: a schema, `str` for plain text, or None for no content."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     answer: type[T]
     query: Mapping[str, str] = field(default_factory=dict)
     body: BaseModel | None = None
+    json: bytes | None = None
+    """A body that is JSON already."""
     authenticated: bool = True
     also_answers: frozenset[int] = frozenset()
-    """Statuses of failure that carry the answer all the same."""
+    """Error statuses whose body is the answer."""
     holds_seconds: float = 0.0
-    """How long the server may keep the request before it answers."""
+    """The time that the server may hold the request before it answers."""
     key: str | None = None
-    """The idempotency key: sent twice, it is done once."""
+    """The idempotency key: a request sent twice takes effect once."""
 
     @property
     def repeatable(self) -> bool:
@@ -37,8 +40,8 @@ class Operation(Generic[T]):
 
     @property
     def content(self) -> bytes | None:
-        """The body as JSON. What was not set is left out: the server knows the defaults, and a change stays partial."""
-        return None if self.body is None else self.body.model_dump_json(exclude_unset=True).encode()
+        """The body as JSON. Unset fields are left out: the server knows the defaults, and a change stays partial."""
+        return self.json if self.body is None else self.body.model_dump_json(exclude_unset=True).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +51,19 @@ class Stream:
     path: str
     query: Mapping[str, str]
     silent_seconds: float | None = None
-    """After so long without a byte the connection is taken for dead; None: it may be silent for ever."""
+    """The connection is considered dead after this time without a byte; None: never."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An operation that sends a stream of bytes and gets nothing back."""
+    """An operation that sends a stream of bytes and returns no content."""
 
     path: str
     query: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ChannelRequest:
     """An operation that opens a channel into a task."""
 
     path: str
@@ -68,15 +71,15 @@ class Way:
 
 
 def segment(text: str) -> str:
-    """A name or id as a part of a path."""
-    # Nothing and dots alone would lead to another path.
+    """Return a name or id quoted as one segment of a path."""
+    # An empty segment, or one of dots only, would name another path.
     if not text.strip("."):
         raise InvalidInput(f"{text!r} is not a name or an id", code="invalid-name")
     return quote(text, safe="")
 
 
 def given(**values: Any) -> dict[str, str]:
-    """A query of what is not None."""
+    """Return a query of the values that are not None."""
     return {name: _written(value) for name, value in values.items() if value is not None}
 
 

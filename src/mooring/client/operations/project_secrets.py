@@ -1,13 +1,13 @@
-"""The operations on what is secret of a project: secrets and logins to registries."""
+"""Operations on project secrets and registry logins."""
 
 from __future__ import annotations
 
-from mooring.client.operation import Operation, given, segment
-from mooring.wire import secrets as wire
+from mooring.client.operations.operation import Operation, given, segment
+from mooring.wire.workloads import secrets as wire
 
 
 def secrets(project: str, *, domain: str | None = None) -> Operation[list[wire.SecretView]]:
-    """Names and sizes; values come back to nobody."""
+    """Names and sizes of secrets; values are never returned."""
     return Operation("GET", _path(project, "secrets"), list[wire.SecretView], query=given(domain=domain))
 
 
@@ -16,7 +16,7 @@ def secret(project: str, name: str, *, domain: str | None = None) -> Operation[w
 
 
 def put_secret(project: str, name: str, content: bytes, *, domain: str | None = None) -> Operation[wire.SecretView]:
-    """New, or in the place of what it was."""
+    """Create or replace it."""
     path, body = _path(project, "secrets", name), wire.SecretRequest.of(content)
     return Operation("PUT", path, wire.SecretView, query=given(domain=domain), body=body)
 

@@ -1,39 +1,40 @@
-"""The operations on deployments over time."""
+"""Operations on rollouts of deployments."""
 
 from __future__ import annotations
 
-from mooring.client.operation import Operation, segment
-from mooring.wire import api, rollouts
+from mooring.client.operations.operation import Operation, segment
+from mooring.wire.workloads import rollouts
+from mooring.wire.workloads.workloads import WorkloadView
 
 
-def update(ref: str, request: rollouts.UpdateRequest) -> Operation[api.WorkloadView]:
-    """Change what the tasks of a deployment are made from; they are replaced step by step."""
-    return Operation("POST", _path(ref, "update"), api.WorkloadView, body=request)
+def update(ref: str, request: rollouts.UpdateRequest) -> Operation[WorkloadView]:
+    """Change the template of a deployment; its tasks are replaced step by step."""
+    return Operation("POST", _path(ref, "update"), WorkloadView, body=request)
 
 
-def roll_back(ref: str, revision: int | None = None) -> Operation[api.WorkloadView]:
-    """Go back to an earlier revision; None: the one before the present one."""
+def roll_back(ref: str, revision: int | None = None) -> Operation[WorkloadView]:
+    """Roll back to an earlier revision; None: the previous one."""
     body = rollouts.RollbackRequest(revision=revision)
-    return Operation("POST", _path(ref, "rollback"), api.WorkloadView, body=body)
+    return Operation("POST", _path(ref, "rollback"), WorkloadView, body=body)
 
 
-def pause_rollout(ref: str) -> Operation[api.WorkloadView]:
+def pause_rollout(ref: str) -> Operation[WorkloadView]:
     """Replace no more tasks until it is resumed."""
-    return Operation("POST", _path(ref, "pause"), api.WorkloadView)
+    return Operation("POST", _path(ref, "pause"), WorkloadView)
 
 
-def resume_rollout(ref: str) -> Operation[api.WorkloadView]:
-    """Go on after a pause, or once more where it stalled."""
-    return Operation("POST", _path(ref, "resume"), api.WorkloadView)
+def resume_rollout(ref: str) -> Operation[WorkloadView]:
+    """Resume a paused or stalled rollout."""
+    return Operation("POST", _path(ref, "resume"), WorkloadView)
 
 
 def revisions(ref: str) -> Operation[rollouts.RevisionList]:
-    """The templates that a deployment had, from the first to the present one."""
+    """The revisions of a deployment, oldest first."""
     return Operation("GET", _path(ref, "revisions"), rollouts.RevisionList)
 
 
 def endpoints(ref: str) -> Operation[rollouts.EndpointList]:
-    """Where the tasks of a workload are that somebody may be sent to."""
+    """The addresses of a workload's ready tasks."""
     return Operation("GET", f"/api/workloads/{segment(ref)}/endpoints", rollouts.EndpointList)
 
 

@@ -1,18 +1,23 @@
-"""The operations on the size of pools: node templates, requests for nodes, and advice."""
+"""Operations on autoscaling: node templates, requests for nodes, recommendations."""
 
 from __future__ import annotations
 
-from mooring.client.operation import Operation, given, segment
-from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
+from mooring.client.operations.operation import Operation, given, segment
+from mooring.wire.cluster.scaling import (
+    ScalingView,
+    TemplateList,
+    TemplateRequest,
+    TemplateView,
+)
 
 
 def node_templates(pool: str) -> Operation[TemplateList]:
-    """The kinds of nodes that a pool can be given more of."""
+    """The node templates of a pool."""
     return Operation("GET", f"/api/pools/{segment(pool)}/templates", TemplateList)
 
 
 def put_node_template(pool: str, name: str, request: TemplateRequest) -> Operation[TemplateView]:
-    """Make a template, or another of one that there is."""
+    """Create or replace a node template."""
     return Operation("PUT", _path(pool, name), TemplateView, body=request)
 
 
@@ -21,7 +26,7 @@ def remove_node_template(pool: str, name: str) -> Operation[None]:
 
 
 def scaling(*, pool: str | None = None, limit: int | None = None) -> Operation[ScalingView]:
-    """Requests for nodes, work that none are asked for and why, and nodes that may go."""
+    """Requests for nodes, work without one and the reasons, and unneeded nodes."""
     return Operation("GET", "/api/scaling", ScalingView, query=given(pool=pool, limit=limit))
 
 

@@ -1,17 +1,17 @@
-"""The operations on tenants: domains, projects, keypairs, policies, access to pools, and what admins did."""
+"""Operations on tenants: domains, projects, keypairs, policies, access to pools, admin actions."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.client.operation import Operation, given, segment
-from mooring.wire import tenants
+from mooring.client.operations.operation import Operation, given, segment
+from mooring.wire.tenancy import tenants
 
 # --- domains and projects -----------------------------------------------------------------------------------------
 
 
 def domains() -> Operation[list[tenants.DomainView]]:
-    """Those that one may see."""
+    """Those that the user may see."""
     return Operation("GET", "/api/domains", list[tenants.DomainView])
 
 
@@ -32,12 +32,12 @@ def remove_domain(name: str) -> Operation[None]:
 
 
 def projects(*, domain: str | None = None) -> Operation[list[tenants.ProjectView]]:
-    """Those that one may see."""
+    """Those that the user may see."""
     return Operation("GET", "/api/projects", list[tenants.ProjectView], query=given(domain=domain))
 
 
 def project(name: str, *, domain: str | None = None) -> Operation[tenants.ProjectView]:
-    """Of one's own domain if none is named."""
+    """Of the user's own domain by default."""
     return Operation("GET", f"/api/projects/{segment(name)}", tenants.ProjectView, query=given(domain=domain))
 
 
@@ -77,9 +77,11 @@ def remove_member(project: str, username: str, *, domain: str | None = None) -> 
 # --- keypairs -----------------------------------------------------------------------------------------------------
 
 
-def keypairs(*, user: str | None = None, everyone: bool = False) -> Operation[list[tenants.KeypairView]]:
-    """One's own, another user's, or those of everyone that one may see."""
-    query = given(user=user, everyone=everyone or None)
+def keypairs(
+    *, user: str | None = None, everyone: bool = False, unused_days: int | None = None
+) -> Operation[list[tenants.KeypairView]]:
+    """Return own keypairs, another user's, or all visible ones; with a duration, only those unused for that long."""
+    query = given(user=user, everyone=everyone or None, unused_days=unused_days)
     return Operation("GET", "/api/keypairs", list[tenants.KeypairView], query=query)
 
 
@@ -116,12 +118,12 @@ def create_policy(request: tenants.PolicyRequest) -> Operation[tenants.PolicyVie
 
 
 def change_policy(name: str, change: tenants.PolicyChange) -> Operation[tenants.PolicyView]:
-    """The rules that are given take the place of those of the same name."""
+    """Change the given rules of a policy."""
     return Operation("PATCH", f"/api/policies/{segment(name)}", tenants.PolicyView, body=change)
 
 
 def revert_policy(name: str, *, version: int | None = None) -> Operation[tenants.PolicyView]:
-    """Back to a version, the one before if none is named."""
+    """Restore a version, by default the previous one."""
     body = tenants.RevertRequest(version=version)
     return Operation("POST", f"/api/policies/{segment(name)}/revert", tenants.PolicyView, body=body)
 
@@ -131,13 +133,13 @@ def remove_policy(name: str) -> Operation[None]:
 
 
 def revert_pool(name: str, *, version: int | None = None) -> Operation[None]:
-    """Back to the policy of a version, the one before if none is named."""
+    """Restore the policy of a version, by default the previous one."""
     body = tenants.RevertRequest(version=version)
     return Operation("POST", f"/api/pools/{segment(name)}/revert", type(None), body=body)
 
 
 def pool_access(pool: str) -> Operation[list[tenants.PoolAccessView]]:
-    """Who may use a pool that is not public."""
+    """The tenants with access to a pool that is not public."""
     return Operation("GET", f"/api/pools/{segment(pool)}/access", list[tenants.PoolAccessView])
 
 
@@ -158,7 +160,7 @@ def actions(
     before: int | None = None,
     limit: int | None = None,
 ) -> Operation[tenants.ActionList]:
-    """What administrators did, the newest first."""
+    """The actions of administrators, newest first."""
     at = None if since is None else since.isoformat()
     query = given(noun=noun, object=object, since=at, before=before, limit=limit)
     return Operation("GET", "/api/actions", tenants.ActionList, query=query)

@@ -1,4 +1,4 @@
-"""Supervised loops: woken by a signal or a timer, surviving their own exceptions, saying what they did."""
+"""Supervised loops: a signal or a timer starts an iteration; exceptions are survived, and outcomes recorded."""
 
 from __future__ import annotations
 
@@ -11,84 +11,93 @@ from typing import Literal
 
 import structlog
 
-from mooring import metrics
 from mooring.clock import now
+from mooring.concurrency import backoff
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
 from mooring.model.loops import LoopState
+from mooring.store.core.engine import DISK_FULL, is_disk_full, is_temporary
+from mooring.telemetry import metrics
 
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
+_MAX_PAUSE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a turn came to; it is true while there is more to do at once.
+class Iteration:
+    """The result of an iteration; true while more work is ready.
 
-    Loops whose work is due by time answer with a bool alone: no signal announces anything to them.
+    Loops whose work is due by time return a plain bool: no signal announces their work.
     """
 
     more: bool
     announced: bool = False
-    """It found work that a signal announces: one was lost if the timer had to start the turn."""
+    """It found work that a signal announces. If the timer started the iteration, that signal was lost."""
     overlooked: bool = False
-    """It found work to which only a look at everything leads, whatever started the turn."""
+    """It found work that only a pass over everything detects, whatever started the iteration."""
 
     def __bool__(self) -> bool:
         return self.more
 
 
-Work = Callable[[], Awaitable[Turn | bool]]
+Work = Callable[[], Awaitable[Iteration | bool]]
 
 
 class Alarm:
-    """When a loop has to look again at the latest, as it found at its last look."""
+    """The latest time of a loop's next iteration, as its last iteration determined it."""
 
     def __init__(self) -> None:
         self.at: datetime | None = None
 
     def set(self, *moments: datetime | None) -> None:
-        """To the first of these moments."""
+        """Set the alarm to the earliest of these moments; clear it if there are none."""
         self.at = min((moment for moment in moments if moment is not None), default=None)
 
-    def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, or until the next thing that is due by time."""
+    def wait_seconds(self, max_seconds: float) -> float:
+        """Return the seconds until the timer or the alarm, whichever comes first."""
         if self.at is None:
-            return longest
-        return max(0.01, min(longest, (self.at - now()).total_seconds()))
+            return max_seconds
+        return max(0.01, min(max_seconds, (self.at - now()).total_seconds()))
 
 
 async def keep_running(
     work: Work, signal: Signal, *, interval: Callable[[], float], state: LoopState, pause_seconds: float = 0.0
 ) -> None:
-    """Call `work` on every signal and at least every `interval`; again at once while it says that there is more.
+    """Call `work` on every signal and at least every `interval`, and again at once while it reports more work.
 
-    `pause_seconds`: the least time between two signalled turns, so that a burst of commits is one turn; what is due by
-    time waits for no pause.
-    LeadershipLost ends the loop; any other exception is logged, counted and waited out.
+    `pause_seconds`: the minimum time between two signalled iterations, so that a burst of commits costs one iteration.
+    Work that is due by time is not delayed by it.
+    LeadershipLost ends the loop. Any other exception is logged and counted, and the loop retries after a backoff.
+    A temporary database error is logged once, without a traceback, until the loop succeeds again.
     """
-    pause = _FIRST_PAUSE_SECONDS
+    pauses = backoff.delays(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=0)
     seen = signal.count
-    timed = False
+    timed = away = False
     while True:
         state.last_run_at, began = now(), perf_counter()
         try:
-            turn = await work()
+            iteration = await work()
         except LeadershipLost:
             raise
         except Exception as error:
-            _ended(state, "failed", began, _in_short(error))
-            _log.exception(f"Loop {state.name} failed; it goes on in {pause:g} s")
+            pause = next(pauses)
+            why = DISK_FULL if is_disk_full(error) else _in_short(error)
+            _ended(state, "failed", began, why)
+            if not is_temporary(error) and not is_disk_full(error):
+                _log.exception(f"Loop {state.name} failed; it goes on in {pause:g} s")
+            elif not away:
+                away = True
+                _log.warning(f"Loop {state.name} waits for the database", error=why)
             await _rest(state, pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             timed = False
             continue
+        away = False
         _ended(state, "ok", began)
-        _count_found(state, turn, timed)
-        pause = _FIRST_PAUSE_SECONDS
+        _count_found(state, iteration, timed)
+        pauses = backoff.delays(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=0)
         timed = False
-        if turn:
+        if iteration:
             await asyncio.sleep(0)
             continue
         if pause_seconds:
@@ -117,11 +126,11 @@ def _ended(state: LoopState, outcome: Literal["ok", "failed"], began: float, err
 
 
 def _in_short(error: Exception) -> str:
-    """Its first line: everybody may read it, and what a database adds below has the values of rows in it."""
+    """Return the first line of an error. Every user may read it, and the lines below may contain values of rows."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def _count_found(state: LoopState, turn: Turn | bool, timed: bool) -> None:
-    if isinstance(turn, Turn) and (turn.overlooked or (timed and turn.announced)):
+def _count_found(state: LoopState, iteration: Iteration | bool, timed: bool) -> None:
+    if isinstance(iteration, Iteration) and (iteration.overlooked or (timed and iteration.announced)):
         state.found_by_timer += 1
         metrics.found_by_timer.labels(state.name).inc()

@@ -1,4 +1,4 @@
-"""Nodes: a silent one is suspect, then lost with its tasks. Silence is not proof of an end."""
+"""Node health: a silent node becomes suspect, then lost with its tasks. Silence does not prove that its tasks ended."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ from uuid import UUID
 
 import structlog
 
-from mooring import metrics
 from mooring.clock import now
-from mooring.coordination.leadership import Office
-from mooring.model.heartbeats import Pace
+from mooring.coordination.fenced_database import FencedDatabase
 from mooring.model.lifecycle import SILENT, NodeStatus, TaskStatus
+from mooring.model.nodes.heartbeats import Pace
 from mooring.model.reasons import Reason
-from mooring.store import agents, heartbeats, leadership, nodes, transitions, workloads
-from mooring.store.changes import Applied
-from mooring.store.engine import Connection, Database
-from mooring.store.loading import lock_workloads
-from mooring.store.narration import narrate
+from mooring.store.commit import transitions
+from mooring.store.commit.commit_logging import log_applied
+from mooring.store.commit.locked_workloads import lock_workloads
+from mooring.store.commit.status_changes import Applied
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import desired_tasks, heartbeats, nodes
+from mooring.store.workloads import stopping
+from mooring.telemetry import metrics
 
 _log = structlog.get_logger(__name__)
 _LOST_AT_ONCE = 100
-"""Nodes whose tasks are lost in one transaction."""
+"""Maximum number of nodes whose tasks are marked lost in one transaction."""
 
 
-class NodesLoop:
-    """Made anew with every term: agents of a server that died with its leader get the time to come back."""
+class NodeHealthLoop:
+    """Created anew in every term, so that agents connected to the failed leader's server have time to reconnect."""
 
-    def __init__(self, database: Database, office: Office, pace: Pace) -> None:
+    def __init__(self, database: FencedDatabase, pace: Pace) -> None:
         self._database = database
-        self._office = office
         self._pace = pace
         self._nodes = 0
-        self._began_at = self._next_look_at = now()
-        self._looked_at: datetime | None = None
-        """By a clock that may be put back."""
+        self._began_at = self._next_check_at = now()
+        self._checked_at: datetime | None = None
+        """Wall-clock time, so it may lie in the future after the clock was set back."""
 
     async def once(self) -> bool:
-        await self._look_for_silence()
+        await self._check_silence()
         return False
 
-    async def _look_for_silence(self) -> None:
+    async def _check_silence(self) -> None:
         at = now()
-        if self._looked_at is not None and self._looked_at <= at < self._next_look_at:
+        if self._checked_at is not None and self._checked_at <= at < self._next_check_at:
             return
-        async with self._database.read() as connection:
-            # A leader with nothing to write learns here that its office is over.
-            await leadership.check_term(connection, self._office.term)
+        # Fenced, so that a leader with nothing to write detects here that its term is over.
+        async with self._database.fenced_read() as connection:
             counts = await nodes.count_by_status(connection)
             number = await nodes.count_real(connection)
-            # Agents go on at the pace of a larger cluster until they are told of the smaller one.
+            # Agents keep the heartbeat interval of the larger cluster until they receive the new one.
             self._nodes = max(number, self._nodes * 9 // 10)
             suspect = timedelta(seconds=self._pace.suspect_seconds(self._nodes))
             lost = timedelta(seconds=self._pace.lost_seconds(self._nodes))
             silent = await heartbeats.silent(connection, at - min(suspect, lost))
         for status in NodeStatus:
             metrics.nodes.labels(status.value).set(counts.get(status, 0))
-        self._next_look_at = at + min(suspect, lost) / 5
-        if self._looked_at is not None and not timedelta() <= at - self._looked_at <= lost / 2:
-            # While the database or this process stood still, nobody could be heard; nor do times before and after a
-            # clock was put back tell how long anybody is silent.
+        self._next_check_at = at + min(suspect, lost) / 5
+        if self._checked_at is not None and not timedelta() <= at - self._checked_at <= lost / 2:
+            # No heartbeat could arrive while the database or this process was stalled, and times on both sides of a
+            # clock change do not measure silence. The grace period starts anew.
             self._began_at = at
-        self._looked_at = at
+        self._checked_at = at
         if at < self._began_at + lost:
             return
         gone = [node for node in silent if node.last_seen_at < at - lost]
@@ -77,10 +77,9 @@ class NodesLoop:
         silence = _silence(after)
         names = {node.id: node.name for node in silent}
 
-        async def work(connection: Connection) -> set[UUID]:
-            await leadership.check_term(connection, self._office.term)
+        async def work(connection: Connection, term: int) -> set[UUID]:
             return await heartbeats.fall_silent(
-                connection, names, at - after, NodeStatus.SUSPECT, reason=silence, now=at, term=self._office.term
+                connection, names, at - after, NodeStatus.SUSPECT, reason=silence, now=at, term=term
             )
 
         for node_id in await self._database.write(work):
@@ -90,25 +89,24 @@ class NodesLoop:
         silence = _silence(after)
         names = {node.id: node.name for node in silent}
 
-        async def work(connection: Connection) -> tuple[set[UUID], Applied]:
-            await leadership.check_term(connection, self._office.term)
-            tasks = await agents.on_nodes(connection, list(names))
-            # Workloads are locked before nodes, as everywhere.
+        async def work(connection: Connection, term: int) -> tuple[set[UUID], Applied]:
+            tasks = await desired_tasks.on_nodes(connection, list(names))
+            # Lock order: workloads before nodes.
             await lock_workloads(connection, {task.workload_id for task in tasks})
             lost = await heartbeats.fall_silent(
-                connection, names, at - after, NodeStatus.LOST, reason=silence, now=at, term=self._office.term
+                connection, names, at - after, NodeStatus.LOST, reason=silence, now=at, term=term
             )
             changes = [
-                workloads.losing(task.id, TaskStatus(task.status), _reason(names[task.node_id], silence), freed=False)
+                stopping.mark_lost(task.id, TaskStatus(task.status), _reason(names[task.node_id], silence), freed=False)
                 for task in tasks
                 if task.node_id in lost
             ]
-            return lost, await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
+            return lost, await transitions.apply(connection, changes, actor="nodes", now=at, term=term)
 
         lost, applied = await self._database.write(work)
         for node_id in lost:
             _log.warning(f"Node {names[node_id]} is lost: {silence}")
-        narrate(applied)
+        log_applied(applied)
 
 
 def _silence(after: timedelta) -> str:

@@ -1,4 +1,4 @@
-"""Quarantine: a task that the database does not know may be ended when its grace is over and nobody has decided."""
+"""Quarantine: a task unknown to the database may be ended once its grace period is over without a decision."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from uuid import UUID
 import structlog
 
 from mooring.clock import now
-from mooring.controllers.loops import Alarm
-from mooring.coordination.leadership import Office
-from mooring.store import leadership, quarantine
-from mooring.store.engine import Connection, Database
+from mooring.controllers.leadership.loops import Alarm
+from mooring.coordination.fenced_database import FencedDatabase
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import quarantine
 
 _log = structlog.get_logger(__name__)
 
 
 class QuarantineLoop:
-    """It wakes exactly when the next grace is over."""
+    """The loop; its alarm is set to the end of the next grace period."""
 
-    def __init__(self, database: Database, office: Office) -> None:
+    def __init__(self, database: FencedDatabase) -> None:
         self._database = database
-        self._office = office
         self.alarm = Alarm()
 
     async def once(self) -> bool:
@@ -30,9 +29,7 @@ class QuarantineLoop:
         if self.alarm.at is None or self.alarm.at > at:
             return False
 
-        async def work(connection: Connection) -> list[UUID]:
-            term = self._office.term
-            await leadership.check_term(connection, term)
+        async def work(connection: Connection, term: int) -> list[UUID]:
             return await quarantine.confirm(connection, quarantine.GRACE_OVER, due=at, now=at, term=term)
 
         for task_id in await self._database.write(work):

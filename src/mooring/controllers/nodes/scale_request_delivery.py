@@ -1,9 +1,8 @@
-"""Delivering requests for nodes to whoever makes them; what cannot be delivered is tried again, ever more rarely."""
+"""Delivery of scale requests to the resource controller; failed deliveries are retried with exponential backoff."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,39 +10,44 @@ from typing import Any, Protocol
 
 import structlog
 
-from mooring import metrics
 from mooring.clock import now
-from mooring.controllers.loops import Alarm
-from mooring.coordination.leadership import Office
-from mooring.hooks import Hook
+from mooring.concurrency import backoff
+from mooring.controllers.leadership.loops import Alarm
+from mooring.coordination.fenced_database import FencedDatabase
+from mooring.extensions.hooks import Hook
 from mooring.model.errors import MooringError, Unavailable
-from mooring.model.slots import format_amounts
-from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus, late_at
-from mooring.store import leadership, node_templates, scale_requests
-from mooring.store.engine import Connection, Database
+from mooring.model.nodes.node_templates import (
+    NodeTemplate,
+    ScaleRequest,
+    ScaleRequestStatus,
+    late_at,
+)
+from mooring.model.resources.slots import format_amounts
+from mooring.store.core.engine import Connection
+from mooring.store.scaling import node_templates, scale_requests
+from mooring.telemetry import metrics
 
 _log = structlog.get_logger(__name__)
 _AT_ONCE = 8
-_FIRST_SECONDS, _LONGEST_SECONDS = 2.0, 300.0
+_FIRST_SECONDS, _MAX_SECONDS = 2.0, 300.0
 
 
 class ResourceController(Protocol):
-    """Whoever makes nodes."""
+    """A service that provisions nodes."""
 
     async def scale_up(self, key: str, facts: Mapping[str, Any]) -> None:
-        """Unavailable where it may be asked again later; another MooringError where it will not have it."""
+        """Request nodes. Raise Unavailable if a later attempt may succeed, another MooringError if refused."""
         ...
 
 
-class DeliveryLoop:
-    """A loop of its own, since whoever is asked may take long to answer."""
+class ScaleRequestDeliveryLoop:
+    """A separate loop, because the resource controller may respond slowly."""
 
     def __init__(
-        self, database: Database, office: Office, controller: ResourceController | None, hooks: Sequence[Hook] = ()
+        self, database: FencedDatabase, controller: ResourceController | None, hooks: Sequence[Hook] = ()
     ) -> None:
-        """Hooks are told once of each request. Without anybody to tell, requests stay where people can read them."""
+        """Hooks are notified once per request. Without a controller and hooks, requests are only stored and shown."""
         self._database = database
-        self._office = office
         self._controller = controller
         self._hooks = hooks
         self.alarm = Alarm()
@@ -73,15 +77,14 @@ class DeliveryLoop:
         except MooringError as error:
             problem = error
 
-        async def write(connection: Connection) -> None:
-            await leadership.check_term(connection, self._office.term)
+        async def write(connection: Connection, term: int) -> None:
             at = now()
             [present] = await scale_requests.locked(connection, [request.id])
             changed = _after_attempt(present, template, problem, at)
-            await scale_requests.save(connection, [changed], now=at, term=self._office.term)
+            await scale_requests.save(connection, [changed], now=at, term=term)
 
         await self._database.write(write)
-        _tell(request, problem)
+        _log_delivery(request, problem)
 
 
 def _after_attempt(
@@ -89,10 +92,10 @@ def _after_attempt(
 ) -> ScaleRequest:
     tried = replace(request, attempts=request.attempts + 1, error=None if problem is None else problem.message)
     if request.status is not ScaleRequestStatus.REQUESTED:
-        # Its nodes have joined, or it was given up, before there was an answer.
+        # Its nodes joined, or it expired, before the controller responded.
         return replace(tried, delivered_at=at if problem is None else None)
     if problem is None:
-        # From here on the nodes boot.
+        # The nodes boot from now on, so the deadline starts here.
         expires_at = request.expires_at if template is None else late_at(at, template)
         return replace(
             tried,
@@ -102,16 +105,12 @@ def _after_attempt(
             expires_at=expires_at,
         )
     if isinstance(problem, Unavailable):
-        return replace(tried, next_attempt_at=at + timedelta(seconds=_pause_seconds(tried.attempts)))
+        pause = backoff.delay(tried.attempts, _FIRST_SECONDS, _MAX_SECONDS, jitter=0.5)
+        return replace(tried, next_attempt_at=at + timedelta(seconds=pause))
     return replace(tried, status=ScaleRequestStatus.REFUSED, next_attempt_at=None)
 
 
-def _pause_seconds(attempts: int) -> float:
-    """Before the next attempt: twice as long each time, and never in step with others."""
-    return min(_FIRST_SECONDS * 2.0 ** min(attempts - 1, 16), _LONGEST_SECONDS) * random.uniform(0.5, 1.0)
-
-
-def _tell(request: ScaleRequest, problem: MooringError | None) -> None:
+def _log_delivery(request: ScaleRequest, problem: MooringError | None) -> None:
     what = f"The request of pool {request.pool} for nodes of template {request.template} ({len(request.wanted)})"
     if problem is None:
         metrics.scale_requests.labels("delivered").inc()
@@ -124,7 +123,7 @@ def _tell(request: ScaleRequest, problem: MooringError | None) -> None:
 
 
 def facts_of(request: ScaleRequest, template: NodeTemplate | None) -> dict[str, Any]:
-    """A request as those see it who make nodes; a template that was removed meanwhile is told by its name alone."""
+    """Return a request as passed to controllers and hooks; a template removed meanwhile appears by name only."""
     facts: dict[str, Any] = {
         "id": str(request.id),
         "pool": request.pool,

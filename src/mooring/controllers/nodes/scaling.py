@@ -1,4 +1,4 @@
-"""Scaling: nodes are asked for where work lacks room, those that join are recognised, and idle ones may go."""
+"""Scaling: request nodes for work that lacks capacity, match nodes that join to requests, and release idle nodes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import structlog
 
-from mooring import metrics
 from mooring.clock import monotonic, now
-from mooring.controllers.loops import Alarm
-from mooring.controllers.scheduling import SchedulingLoop
-from mooring.controllers.shortfall import Question, Shortfall
-from mooring.coordination.leadership import Office
-from mooring.model.nodes import Node
-from mooring.model.templates import (
+from mooring.controllers.leadership.loops import Alarm
+from mooring.controllers.scheduling.scheduling_loop import SchedulingLoop
+from mooring.controllers.scheduling.unmet_demand import DemandQuery, UnmetDemand
+from mooring.coordination.fenced_database import FencedDatabase
+from mooring.model.calendar.timeslots import Timeslot
+from mooring.model.nodes.node import Node
+from mooring.model.nodes.node_templates import (
     OPEN,
     NodeTemplate,
     ScaleRequest,
@@ -27,57 +28,61 @@ from mooring.model.templates import (
     Stock,
     late_at,
 )
-from mooring.model.timeslots import Timeslot
-from mooring.model.workloads import OnInsufficient, Workload, new_tasks
-from mooring.scheduling.growth import NO_TEMPLATE
-from mooring.scheduling.joining import expected
-from mooring.scheduling.scaling import scale_up
-from mooring.scheduling.shrinking import NodeUse, Step, scale_down
-from mooring.store import (
-    leadership,
+from mooring.model.workloads.workload import OnInsufficient, Workload, new_tasks
+from mooring.scheduling.autoscaling.match_scale_requests import expected
+from mooring.scheduling.autoscaling.node_requests import scale_up
+from mooring.scheduling.autoscaling.scale_down import NodeUse, Step, scale_down
+from mooring.scheduling.autoscaling.scale_up import NO_TEMPLATE
+from mooring.store.core.engine import Connection
+from mooring.store.core.ids import new_id
+from mooring.store.nodes import nodes, pools
+from mooring.store.nodes.pools import Pool
+from mooring.store.reservations import timeslots
+from mooring.store.scaling import (
     node_templates,
-    nodes,
-    pools,
     scale_requests,
     scaled_nodes,
     scaling_states,
-    timeslots,
 )
-from mooring.store.engine import Connection, Database
-from mooring.store.ids import new_id
-from mooring.store.pools import Pool
-from mooring.store.scaled_nodes import ScaledNode
-from mooring.store.scaling_states import NOTHING, Advised, ScalingState, Unmet
+from mooring.store.scaling.scaled_nodes import ScaledNode
+from mooring.store.scaling.scaling_states import (
+    NOTHING,
+    Advised,
+    ScalingState,
+    Unmet,
+)
+from mooring.telemetry import metrics
 
 _log = structlog.get_logger(__name__)
 _ACTOR = "scaling"
+"""The name of this loop in the history of nodes; it resumes only nodes that it drained itself."""
 _SPARE = "idle: its pool can do without it"
-"""Why the leader drains a node, by which it knows those that it may resume."""
+"""The drain reason of idle nodes."""
 _GATHER_SECONDS = 2.0
-"""From the first work of a pool that lacks room until nodes are asked for: what comes meanwhile counts, too."""
+"""Delay from the first unmet demand of a pool to its scale request, which covers all demand that arrives meanwhile."""
 _PAUSE_SECONDS = 2.0
-"""Between two looks at least."""
+"""Minimum time between two evaluations."""
 _REST = 10
-"""After choosing nodes it rests so many times as long as that took."""
+"""After computing a scale-up, the loop pauses this many times as long as the computation took."""
 _LATE = timedelta(days=1)
-"""So long after a request was given up, a node that joins is still known as one that was asked for."""
+"""A node that joins within this time after its request expired is still matched to the request."""
 _UNMET_SAID = 100
-"""Workloads of a pool of which it is said why no nodes are asked for them."""
+"""Maximum number of workloads per pool with a stored reason why no nodes are requested for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """All that the store says about the size of pools."""
+    """The stored state that scaling depends on."""
 
     pools: Mapping[str, Pool]
     templates: Mapping[str, Sequence[NodeTemplate]]
     requests: Sequence[ScaleRequest]
-    """Open ones, and those that ended lately."""
+    """Open requests, and those that ended recently."""
     newcomers: Sequence[tuple[Node, datetime]]
     nodes: Sequence[ScaledNode]
     others: Mapping[str, int]
     at_risk: Sequence[tuple[Timeslot, int]]
-    """Timeslots whose room is gone, and of how many of their tasks."""
+    """Timeslots that lost capacity, each with the number of tasks without capacity."""
     states: Mapping[str, ScalingState]
 
     def requests_of(self, pool: str) -> list[ScaleRequest]:
@@ -89,7 +94,7 @@ class _View:
 
 @dataclass(slots=True)
 class _Changes:
-    """What a look comes to, for all pools; it is written at once."""
+    """The changes of one evaluation for all pools, written in one transaction."""
 
     new: list[ScaleRequest] = field(default_factory=list)
     resumed: list[ScaledNode] = field(default_factory=list)
@@ -100,48 +105,46 @@ class _Changes:
 class ScalingLoop:
     def __init__(
         self,
-        database: Database,
-        office: Office,
+        database: FencedDatabase,
         scheduling: SchedulingLoop,
         *,
         gather_seconds: float = _GATHER_SECONDS,
         pause_seconds: float = _PAUSE_SECONDS,
     ) -> None:
         self._database = database
-        self._office = office
         self._scheduling = scheduling
         self._gather = timedelta(seconds=gather_seconds)
         self._pause_seconds = pause_seconds
         self._rest_until = float("-inf")
         self._resting = False
-        """A turn was due while it rested."""
+        """An iteration was due during the pause."""
         self._alarm = Alarm()
         self._short_since: dict[str, datetime] = {}
 
-    def wait_seconds(self, longest: float) -> float:
-        """Until something is due by time, and never before its rest is over; until then if a turn was due meanwhile."""
+    def wait_seconds(self, max_seconds: float) -> float:
+        """Return the seconds until the alarm, or until the pause ends if that is later or an iteration is due."""
         rest = self._rest_until - monotonic()
         if self._resting:
             return max(0.01, rest)
-        return max(self._alarm.wait_seconds(longest), min(rest, longest))
+        return max(self._alarm.wait_seconds(max_seconds), min(rest, max_seconds))
 
     async def once(self) -> bool:
         self._resting = monotonic() < self._rest_until
         if not self._resting:
             self._rest_until = monotonic() + self._pause_seconds
-            await self._look()
+            await self._evaluate()
         return False
 
-    async def _look(self) -> None:
+    async def _evaluate(self) -> None:
         at = now()
         self._alarm.set()
         view = await self._read(at)
         if self._settled(view, at):
-            await self._database.write(lambda connection: self._settle(connection, at))
+            await self._database.write(partial(self._settle, at))
             view = await self._read(at)
         resting = self._cooling_down(view, at)
         generations = {node.id: node.generation for node in view.nodes}
-        short = await self._scheduling.short_of_nodes(Question(resting, generations, self._booked(view, at)))
+        short = await self._scheduling.unmet_demand(DemandQuery(resting, generations, self._booked(view, at)))
         if short is None:
             self._note_time(at + timedelta(seconds=self._pause_seconds))
             return
@@ -151,26 +154,26 @@ class ScalingLoop:
             before = view.states.get(name, NOTHING)
             unmet = before.unmet if name in resting else ()
             if name in short.waiting:
-                unmet = await self._grow(view, short, name, at, changes)
+                unmet = await self._scale_up(view, short, name, at, changes)
             wanted = any(workload not in _hopeless(unmet) for workload in short.lacking.get(name, ()))
-            state = _since(ScalingState(unmet, _shrink(view, name, at, wanted, changes)), before)
+            state = _since(ScalingState(unmet, _scale_down(view, name, at, wanted, changes)), before)
             if state != before:
                 changes.states[name] = state
             for due in _may_go_at(view, name):
                 if due > at:
                     self._note_time(due)
         if changes != _Changes():
-            await self._database.write(lambda connection: self._write(connection, at, changes))
+            await self._database.write(partial(self._write, at, changes))
 
     async def _read(self, at: datetime) -> _View:
         async with self._database.read() as connection:
             return await _view(connection, at)
 
     def _cooling_down(self, view: _View, at: datetime) -> set[str]:
-        """The pools that asked for nodes so lately that they ask for no more yet."""
+        """Return the pools whose last scale request is within the cooldown."""
         resting: set[str] = set()
         for name, pool in view.pools.items():
-            asked_at = _asked_at(view, name)
+            asked_at = _requested_at(view, name)
             over = None if asked_at is None else asked_at + timedelta(seconds=pool.policy.scaling.cooldown_seconds)
             if over is not None and at < over:
                 resting.add(name)
@@ -178,7 +181,7 @@ class ScalingLoop:
         return resting
 
     def _booked(self, view: _View, at: datetime) -> list[Workload]:
-        """The work of timeslots whose room is gone, if nodes that are asked for now are needed to be there in time."""
+        """Return work for the timeslots that lost capacity and start so soon that nodes must be requested now."""
         booked: list[Workload] = []
         for slot, missing in view.at_risk:
             templates = view.templates.get(slot.pool, ())
@@ -200,11 +203,11 @@ class ScalingLoop:
     def _note_time(self, at: datetime) -> None:
         self._alarm.set(self._alarm.at, at)
 
-    async def _grow(
-        self, view: _View, short: Shortfall, pool: str, at: datetime, changes: _Changes
+    async def _scale_up(
+        self, view: _View, short: UnmetDemand, pool: str, at: datetime, changes: _Changes
     ) -> tuple[Unmet, ...]:
-        """Find nodes for what lacks room in a pool; for whom none are asked although they lack it."""
-        spare = [node for node in view.nodes_of(pool) if node.draining and node.drain_reason == _SPARE]
+        """Resume drained nodes or request new ones. Return the workloads for which no nodes are requested."""
+        spare = [node for node in view.nodes_of(pool) if node.draining and node.drained_by == _ACTOR]
         changes.resumed += spare
         if spare or not self._has_gathered(pool, at):
             return view.states.get(pool, NOTHING).unmet
@@ -212,7 +215,7 @@ class ScalingLoop:
         stocks = [_stock(view, template) for template in view.templates.get(pool, ()) if template.name not in refused]
         rules = view.pools[pool].policy.scaling
         began = monotonic()
-        # On a copy and in another thread: it may take a second, and passes go on meanwhile.
+        # On a copy and in another thread: it may take a second, and passes continue meanwhile.
         answer = await asyncio.to_thread(
             scale_up, short.cluster, short.profiles[pool], short.waiting[pool], stocks, now=at, rules=rules
         )
@@ -221,12 +224,11 @@ class ScalingLoop:
         return _unmet(answer, refused)
 
     def _settled(self, view: _View, at: datetime) -> bool:
-        """Whether a node joined for a request, or a request is late."""
+        """Return whether a node joined for a request, or a request has expired."""
         late = any(request.status in OPEN and request.expires_at <= at for request in view.requests)
         return late or bool(_joined(view))
 
-    async def _settle(self, connection: Connection, at: datetime) -> None:
-        term = await self._checked_term(connection)
+    async def _settle(self, at: datetime, connection: Connection, term: int) -> None:
         view = await _view(connection, at)
         found = _joined(view)
         for node, request in found:
@@ -239,11 +241,10 @@ class ScalingLoop:
         changed: list[ScaleRequest] = []
         for request in await scale_requests.locked(connection, sorted(ids)):
             joined = request.joined + sum(asked_for.id == request.id for _, asked_for in found)
-            changed.append(_after_joining(replace(request, joined=joined), at))
+            changed.append(_after_match(replace(request, joined=joined), at))
         await scale_requests.save(connection, changed, now=at, term=term)
 
-    async def _write(self, connection: Connection, at: datetime, changes: _Changes) -> None:
-        term = await self._checked_term(connection)
+    async def _write(self, at: datetime, changes: _Changes, connection: Connection, term: int) -> None:
         await scale_requests.insert_new(connection, changes.new, now=at, term=term)
         for request in changes.new:
             _log.info(f"Pool {request.pool} asks for nodes of template {request.template}: {len(request.wanted)}")
@@ -258,15 +259,11 @@ class ScalingLoop:
         for advised in await scaling_states.save(connection, changes.states, now=at, term=term):
             _log.info(f"Node {advised.node} is not needed: {advised.step} it")
 
-    async def _checked_term(self, connection: Connection) -> int:
-        await leadership.check_term(connection, self._office.term)
-        return self._office.term
-
 
 async def _view(connection: Connection, at: datetime) -> _View:
     templates = await node_templates.by_pool(connection)
     requests = await scale_requests.of_interest(connection, at - _LATE)
-    # Most clusters have neither, and all their nodes need not be looked through.
+    # Most clusters have neither, and need no scan of all nodes.
     may_change = bool(templates or requests)
     newcomers: list[tuple[Node, datetime]] = []
     if any(request.coming for request in requests):
@@ -287,7 +284,7 @@ async def _view(connection: Connection, at: datetime) -> _View:
 
 
 def _work_of(slot: Timeslot, missing: int, pool: Pool) -> Workload:
-    """What a timeslot needs room for, as work that waits for it."""
+    """Return the tasks of a timeslot that lack capacity, as a pending workload."""
     return Workload(
         id=slot.id,
         name=slot.name,
@@ -309,8 +306,8 @@ def _joined(view: _View) -> list[tuple[Node, ScaleRequest]]:
     return expected(view.newcomers, view.requests, known)
 
 
-def _after_joining(request: ScaleRequest, at: datetime) -> ScaleRequest:
-    """What a request came to, whose nodes have joined or are late; one that was given up stays so."""
+def _after_match(request: ScaleRequest, at: datetime) -> ScaleRequest:
+    """Return an open request as satisfied, expired or unchanged; a request that ended before stays as it is."""
     if request.status not in OPEN:
         return request
     status = ScaleRequestStatus.EXPIRED if request.coming else ScaleRequestStatus.SATISFIED
@@ -326,7 +323,7 @@ def _after_joining(request: ScaleRequest, at: datetime) -> ScaleRequest:
 
 
 def _refused(view: _View, pool: str, at: datetime) -> dict[str, str]:
-    """The templates whose nodes are refused at the moment, and why."""
+    """Return the templates with an unexpired refusal, each with its error."""
     return {
         request.template: request.error or ""
         for request in view.requests_of(pool)
@@ -358,21 +355,21 @@ def _requests(answer: ScaleUp, at: datetime) -> list[ScaleRequest]:
 
 
 def _unmet(answer: ScaleUp, refused: Mapping[str, str]) -> tuple[Unmet, ...]:
-    """The first of those for whom no nodes are asked; where some are refused at the moment, that is why."""
+    """Return the first workloads without requested nodes. While templates are refused, the refusal is the reason."""
     said = list(answer.unmet.items())[:_UNMET_SAID]
     if refused:
-        told = "; ".join(f"{template}: {error}" for template, error in sorted(refused.items()))
-        return tuple(Unmet(workload, "nodes-refused", f"nodes are refused ({told})") for workload, _ in said)
+        errors = "; ".join(f"{template}: {error}" for template, error in sorted(refused.items()))
+        return tuple(Unmet(workload, "nodes-refused", f"nodes are refused ({errors})") for workload, _ in said)
     return tuple(Unmet(workload, reason.code, reason.message) for workload, reason in said)
 
 
 def _hopeless(unmet: Sequence[Unmet]) -> set[UUID]:
-    """Work that nodes of no template would help, and so none that stays."""
+    """Return the workloads that no template fits. Idle nodes do not help them, so they do not block scale-down."""
     return {each.workload_id for each in unmet if each.code == NO_TEMPLATE}
 
 
-def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Changes) -> tuple[Advised, ...]:
-    """What to advise about idle nodes of a pool; where it says so, they are drained at once."""
+def _scale_down(view: _View, pool: str, at: datetime, wanted: bool, changes: _Changes) -> tuple[Advised, ...]:
+    """Return the advice on idle nodes of a pool. With the policy DRAIN, nodes to drain go into `changes` instead."""
     rules = view.pools[pool].policy.scaling
     own = {node.id: node for node in view.nodes_of(pool)}
     uses = [
@@ -382,7 +379,7 @@ def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Change
         uses,
         view.templates.get(pool, ()),
         now=at,
-        # The others count as nodes of the pool, and never go.
+        # Nodes without a template count towards the minimum, and are never removed.
         rules=replace(rules, least=max(0, rules.least - view.others.get(pool, 0))),
         changed_at=_changed_at(view, pool),
         wanted=wanted,
@@ -394,7 +391,7 @@ def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Change
 
 
 def _may_go_at(view: _View, pool: str) -> list[datetime]:
-    """The times at which idle nodes of a pool may come to be advised about."""
+    """Return the times at which idle nodes of a pool may become eligible for scale-down."""
     rules, changed_at = view.pools[pool].policy.scaling, _changed_at(view, pool)
     idle_since = [node.idle_since for node in view.nodes_of(pool) if node.idle_since is not None]
     times = [since + timedelta(seconds=rules.idle_seconds) for since in idle_since]
@@ -404,19 +401,19 @@ def _may_go_at(view: _View, pool: str) -> list[datetime]:
 
 
 def _since(state: ScalingState, before: ScalingState) -> ScalingState:
-    """What was advised before is advised since then."""
+    """Return the state with the original time of advice that was already given."""
     known = {(each.node_id, each.step): each.since for each in before.advice}
     advice = (replace(each, since=known.get((each.node_id, each.step), each.since)) for each in state.advice)
     return replace(state, advice=tuple(advice))
 
 
-def _asked_at(view: _View, pool: str) -> datetime | None:
+def _requested_at(view: _View, pool: str) -> datetime | None:
     return max((request.created_at for request in view.requests_of(pool)), default=None)
 
 
 def _changed_at(view: _View, pool: str) -> datetime | None:
-    """When the pool grew or shrank last."""
+    """Return the time of the last scale-up or scale-down of a pool."""
     own = view.nodes_of(pool)
-    drained = (node.drained_at for node in own if node.drained_at is not None and node.drain_reason == _SPARE)
+    drained = (node.drained_at for node in own if node.drained_at is not None and node.drained_by == _ACTOR)
     times = [*(node.created_at for node in own), *drained]
-    return max(times if (asked_at := _asked_at(view, pool)) is None else [*times, asked_at], default=None)
+    return max(times if (asked_at := _requested_at(view, pool)) is None else [*times, asked_at], default=None)

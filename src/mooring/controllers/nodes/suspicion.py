@@ -1,4 +1,4 @@
-"""Suspicion: nodes on which different work fails are avoided, then drained, with the reason; a few of each pool."""
+"""Suspicion: nodes on which different workloads fail are avoided, then drained, up to a limit per pool."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from uuid import UUID
 
 import structlog
 
-from mooring import metrics
 from mooring.clock import now
-from mooring.coordination.leadership import Office
+from mooring.coordination.fenced_database import FencedDatabase
 from mooring.model.lifecycle import NodeStatus
-from mooring.model.suspicion import Suspicion, described, evidence, most_drained
-from mooring.store import leadership, nodes, suspicion
-from mooring.store.engine import Connection, Database
-from mooring.store.suspicion import Suspect
+from mooring.model.nodes.suspicion import (
+    Suspicion,
+    described,
+    evidence,
+    max_drained,
+)
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import nodes, suspicion
+from mooring.store.nodes.suspicion import Suspect
+from mooring.telemetry import metrics
 
 _log = structlog.get_logger(__name__)
 _ACTOR = "suspicion"
 
 
 class SuspicionLoop:
-    def __init__(self, database: Database, office: Office, rules: Suspicion) -> None:
+    def __init__(self, database: FencedDatabase, rules: Suspicion) -> None:
         self._database = database
-        self._office = office
         self._rules = rules
 
     async def once(self) -> bool:
@@ -57,9 +61,8 @@ class SuspicionLoop:
         if not ids:
             return
 
-        async def work(connection: Connection) -> None:
-            await leadership.check_term(connection, self._office.term)
-            await suspicion.forgive(connection, ids, actor=_ACTOR, now=now(), term=self._office.term)
+        async def work(connection: Connection, term: int) -> None:
+            await suspicion.forgive(connection, ids, actor=_ACTOR, now=now(), term=term)
 
         await self._database.write(work)
 
@@ -68,17 +71,15 @@ class SuspicionLoop:
             return
         reasons = {node.id: reason for node, reason in suspects.items()}
 
-        async def work(connection: Connection) -> None:
-            await leadership.check_term(connection, self._office.term)
-            await suspicion.avoid(connection, reasons, actor=_ACTOR, now=now(), term=self._office.term)
+        async def work(connection: Connection, term: int) -> None:
+            await suspicion.avoid(connection, reasons, actor=_ACTOR, now=now(), term=term)
 
         await self._database.write(work)
         for node, reason in suspects.items():
             _log.warning(f"Node {node.name} is avoided: {reason}")
 
     async def _drain(self, node: Suspect, reason: str) -> None:
-        async def work(connection: Connection) -> None:
-            await leadership.check_term(connection, self._office.term)
+        async def work(connection: Connection, term: int) -> None:
             await nodes.set_draining(connection, node.id, True, actor=_ACTOR, now=now(), reason=reason)
 
         await self._database.write(work)
@@ -89,7 +90,7 @@ class SuspicionLoop:
 def _to_drain(
     known: Sequence[Suspect], bad: Mapping[UUID, Mapping[Hashable, str]], rules: Suspicion
 ) -> list[tuple[Suspect, str]]:
-    """Those that failed twice as much as the first time, as far as their pools can do without them."""
+    """Return the nodes with twice the failures that make a node avoided, worst first, within the limit of each pool."""
     sizes = Counter(node.pool_id for node in known)
     drained = Counter(node.pool_id for node in known if node.draining and node.avoided_since)
     served = {node.pool_id for node in known if node.id not in bad and _takes_work(node)}
@@ -99,7 +100,7 @@ def _to_drain(
     chosen: list[tuple[Suspect, str]] = []
     for node in worst_first:
         pool = node.pool_id
-        if node.draining or not node.avoided_since or pool not in served or drained[pool] >= most_drained(sizes[pool]):
+        if node.draining or not node.avoided_since or pool not in served or drained[pool] >= max_drained(sizes[pool]):
             continue
         drained[pool] += 1
         chosen.append((node, described(bad[node.id].values(), rules.window)))
@@ -107,7 +108,7 @@ def _to_drain(
 
 
 def _is_well(node: Suspect, well: Mapping[UUID, datetime]) -> bool:
-    """Whether something went well on it since it is avoided; who drained it decides when it takes work again."""
+    """Return whether a task ran well on the node after it became avoided. A draining node stays so until resumed."""
     avoided, last = node.avoided_since, well.get(node.id)
     return avoided is not None and last is not None and last > avoided and not node.draining
 

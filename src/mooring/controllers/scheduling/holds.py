@@ -1,4 +1,4 @@
-"""Holds: places that are ready are taken, and those whose time is over are given up."""
+"""Holds: workloads with prepared placements are bound, and expired holds are released."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ import structlog
 
 from mooring.binding import preparing
 from mooring.clock import now
-from mooring.controllers.loops import Alarm
-from mooring.coordination.leadership import Office
-from mooring.store import holds, leadership
-from mooring.store.changes import Applied
-from mooring.store.engine import Connection, Database, is_refused
-from mooring.store.narration import narrate
+from mooring.controllers.leadership.loops import Alarm
+from mooring.coordination.fenced_database import FencedDatabase
+from mooring.store.commit import holds
+from mooring.store.commit.commit_logging import log_applied
+from mooring.store.commit.status_changes import Applied
+from mooring.store.core.engine import Connection, is_rejected_row
 
 _log = structlog.get_logger(__name__)
 
 
 class HoldsLoop:
-    """Who was held first is admitted first. A leader that comes later finds the holds and goes on with them."""
+    """Settles holds in the order of their creation. They are stored, so the next leader continues with them."""
 
-    def __init__(self, database: Database, office: Office) -> None:
+    def __init__(self, database: FencedDatabase) -> None:
         self._database = database
-        self._office = office
         self.alarm = Alarm()
 
     async def once(self) -> bool:
         async with self._database.read() as connection:
-            waiting = await holds.waiting(connection)
+            waiting = await holds.held_workloads(connection)
         for held in waiting:
             if held.ready or now() >= held.expires_at:
                 await self._try_to_settle(held.workload_id)
@@ -40,14 +39,13 @@ class HoldsLoop:
         try:
             applied = await self._database.write(partial(self._settle, workload_id))
         except Exception as error:
-            if not is_refused(error):
+            if not is_rejected_row(error):
                 raise
-            # One bad row never blocks the rest.
+            # One bad row does not block the rest.
             _log.error(f"The place of workload {workload_id} cannot be settled: {error}")
             return
         if applied is not None:
-            narrate(applied)
+            log_applied(applied)
 
-    async def _settle(self, workload_id: UUID, connection: Connection) -> Applied | None:
-        await leadership.check_term(connection, self._office.term)
-        return await preparing.settle(connection, workload_id, term=self._office.term, now=now())
+    async def _settle(self, workload_id: UUID, connection: Connection, term: int) -> Applied | None:
+        return await preparing.settle(connection, workload_id, term=term, now=now())

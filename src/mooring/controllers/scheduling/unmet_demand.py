@@ -1,4 +1,4 @@
-"""What lacks nodes: the waiting work of each pool that more of them would help, with a view by which to choose them."""
+"""Unmet demand: the pending work of each pool that more nodes would help, with the view needed to choose the nodes."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from uuid import UUID
 
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
-from mooring.model.workloads import OnInsufficient, Workload
+from mooring.model.workloads.workload import OnInsufficient, Workload
 from mooring.scheduling.admission import Admission
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.growth import copy_of
-from mooring.scheduling.ordering.bands import turn
-from mooring.scheduling.profiles import Profile
-from mooring.scheduling.waiting import WaitingRoom
+from mooring.scheduling.autoscaling.scale_up import copy_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.ordering.bands import arrival_key
+from mooring.scheduling.plugins.profiles import Profile
+from mooring.scheduling.queue.pending_queue import PendingQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DemandQuery:
     resting: Collection[str]
-    """Pools that ask for nothing at the moment."""
+    """Pools in their scale-up cooldown, which request nothing."""
     generations: Mapping[UUID, int]
-    """Of nodes that are there: in an older view, work may have found room on them."""
+    """Current generations of the known nodes; an older view may miss capacity on them."""
     booked: Sequence[Workload]
-    """Work for which room was promised that is gone: whatever its tenants use, it counts."""
+    """Work of timeslots that lost their capacity; it counts whatever its tenants use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shortfall:
+class UnmetDemand:
     lacking: Mapping[str, Collection[UUID]]
-    """By pool all that lacks room which more nodes could give."""
+    """By pool: all workloads that lack capacity and that more nodes could help."""
     waiting: Mapping[str, Sequence[Workload]]
-    """By pool the work that asks for nodes, as far as its tenants may use more."""
+    """By pool: the workloads to request nodes for, within the limits of their tenants."""
     cluster: Cluster
-    """A copy, if some work asks."""
+    """A copy of the view; empty if there is nothing to request nodes for."""
     profiles: Mapping[str, Profile]
 
 
-def shortfall(
-    asked: Question, mirror: Mirror, room: WaitingRoom, schedulers: Schedulers, admission: Admission
-) -> Shortfall | None:
-    """None while the view is too old. Neither the view nor what tenants are charged with is changed."""
+def find_unmet_demand(
+    asked: DemandQuery, mirror: Mirror, pending_queue: PendingQueue, schedulers: Schedulers, admission: Admission
+) -> UnmetDemand | None:
+    """Return the unmet demand, or None while the view is too old. Neither the view nor tenant usage changes."""
     if any(_is_older(mirror.cluster, *each) for each in asked.generations.items()):
         return None
-    short = room.short_of_room()
-    asking = [workload for workload in short if _asks(workload) and workload.pool not in asked.resting]
+    short = pending_queue.waiting_for_nodes()
+    asking = [workload for workload in short if _requests_nodes(workload) and workload.pool not in asked.resting]
     booked = [workload for workload in asked.booked if workload.pool not in asked.resting]
     waiting: dict[str, list[Workload]] = {}
     for workload in (*booked, *_within_limits(asking, admission)):
@@ -53,7 +53,7 @@ def shortfall(
     lacking: dict[str, set[UUID]] = {}
     for workload in (*short, *asked.booked):
         lacking.setdefault(workload.pool, set()).add(workload.id)
-    return Shortfall(
+    return UnmetDemand(
         lacking,
         waiting,
         copy_of(mirror.cluster) if waiting else Cluster(),
@@ -66,15 +66,15 @@ def _is_older(cluster: Cluster, node_id: UUID, generation: int) -> bool:
     return row is None or cluster.node(row).generation < generation
 
 
-def _asks(workload: Workload) -> bool:
-    """Work inside a timeslot has its room there, or nowhere."""
+def _requests_nodes(workload: Workload) -> bool:
+    """Return whether nodes are requested for a workload. Work inside a timeslot only uses the timeslot's capacity."""
     return workload.on_insufficient is OnInsufficient.SCALE_UP and workload.booking is None
 
 
 def _within_limits(workloads: Iterable[Workload], admission: Admission) -> list[Workload]:
-    """Those of them, or of their tasks, that could start were there room for all: no nodes are for the others."""
-    in_turn = sorted(workloads, key=lambda workload: (-workload.priority, turn(workload)))
-    admitted = [found for found in map(admission.admit, in_turn) if isinstance(found, Workload)]
+    """Return the workloads, reduced to the tasks that the tenants' limits admit if there were capacity for all."""
+    in_order = sorted(workloads, key=lambda workload: (-workload.priority, arrival_key(workload)))
+    admitted = [found for found in map(admission.admit, in_order) if isinstance(found, Workload)]
     for workload in admitted:
         admission.refund(workload)
     return admitted

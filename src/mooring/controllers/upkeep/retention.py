@@ -1,4 +1,4 @@
-"""Retention: what nobody asks for again is forgotten by age, a small batch at a time, each with a commit of its own."""
+"""Retention: old rows are deleted by age, in small batches with a commit each."""
 
 from __future__ import annotations
 
@@ -7,57 +7,64 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from mooring.clock import now
-from mooring.coordination.leadership import Office
-from mooring.store import agenda, feed, leadership, measured, purging, records, scale_requests, submissions, usage
-from mooring.store.engine import Connection, Database
+from mooring.coordination.fenced_database import FencedDatabase
+from mooring.store.accounting import (
+    ended_workloads,
+    measured_usage,
+    purging,
+    usage,
+)
+from mooring.store.control import feed
+from mooring.store.core.engine import Connection
+from mooring.store.reservations import due_timeslots
+from mooring.store.scaling import scale_requests
+from mooring.store.tenancy import admin_actions
+from mooring.store.workloads import idempotency
 
 _Purge = Callable[[Connection, datetime, int], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long things are kept. What administrators did is kept for ever."""
+    """Retention times. Records of administrators' actions are retained indefinitely."""
 
     events: timedelta = timedelta(hours=24)
     submissions: timedelta = timedelta(hours=72)
     workloads: timedelta = timedelta(days=90)
-    """Ended ones, with tasks, ledger rows, history and attempts; their records outlive them. Timeslots likewise."""
+    """Ended workloads with their tasks, ledger rows, history and attempts, and timeslots. `records` outlive them."""
     history: timedelta = timedelta(days=365)
-    """Also of what lives on."""
+    """Includes the history of objects that still exist."""
     records: timedelta = timedelta(days=730)
     usage: timedelta = timedelta(days=730)
     measures: timedelta = timedelta(hours=48)
-    """What each task used minute by minute."""
+    """Measured usage of each task by the minute."""
+    logins: timedelta = timedelta(days=90)
 
 
 class RetentionLoop:
-    def __init__(self, database: Database, office: Office, retention: Retention) -> None:
+    def __init__(self, database: FencedDatabase, retention: Retention) -> None:
         self._database = database
-        self._office = office
         self._purges: tuple[tuple[_Purge, timedelta, int], ...] = (
             (feed.purge, retention.events, 10_000),
-            (submissions.purge, retention.submissions, 1000),
+            (idempotency.purge, retention.submissions, 1000),
             (purging.purge_workloads, retention.workloads, 500),
             (purging.purge_replaced_tasks, retention.workloads, 1000),
-            (agenda.purge, retention.workloads, 1000),
+            (due_timeslots.purge, retention.workloads, 1000),
             (purging.purge_history, retention.history, 5000),
             (scale_requests.purge, retention.history, 1000),
-            (records.purge, retention.records, 5000),
+            (ended_workloads.purge, retention.records, 5000),
             (usage.purge, retention.usage, 1),
-            (measured.purge, retention.measures, 10_000),
+            (measured_usage.purge, retention.measures, 10_000),
+            (admin_actions.purge_logins, retention.logins, 5000),
         )
 
     async def once(self) -> bool:
-        """A batch of each kind; True where something was old enough, so that there may be more."""
+        """Delete a batch of each kind. Return True if any row was old enough, since there may be more."""
         at = now()
         gone = 0
-        for purge, kept, most in self._purges:
-            gone += await self._batch(purge, at - kept, most)
+        for purge, retention, limit in self._purges:
+            gone += await self._batch(purge, at - retention, limit)
         return gone > 0
 
-    async def _batch(self, purge: _Purge, before: datetime, most: int) -> int:
-        async def work(connection: Connection) -> int:
-            await leadership.check_term(connection, self._office.term)
-            return await purge(connection, before, most)
-
-        return await self._database.write(work)
+    async def _batch(self, purge: _Purge, before: datetime, limit: int) -> int:
+        return await self._database.write(lambda connection, _: purge(connection, before, limit))

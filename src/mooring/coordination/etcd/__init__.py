@@ -1,1 +1,1 @@
-"""etcd: its protocol, a client for it, and what Mooring does with it."""
+"""etcd: its protocol, a client, and the election and signals built on it."""

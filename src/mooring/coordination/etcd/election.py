@@ -1,19 +1,43 @@
-"""The seat as a key in etcd under a lease: whoever put it there first has it until the lease ends."""
+"""The leadership lease as a key in etcd: the candidate that creates the key holds it until the key's lease ends."""
 
 from __future__ import annotations
 
 import asyncio
-
-import structlog
+from contextlib import aclosing
+from dataclasses import dataclass
 
 from mooring.clock import monotonic
-from mooring.coordination.election import Claim, Seat
+from mooring.coordination.election import Claim, Lease
 from mooring.coordination.etcd import etcd_pb2 as pb
-from mooring.coordination.etcd.client import Compacted, EtcdClient, EtcdError
+from mooring.coordination.etcd.client import EtcdClient, EtcdError
+from mooring.coordination.outage import Outage
 
-_log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 0.5
 KEY = b"/mooring/leader"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderKey:
+    """The leader key as this candidate created it."""
+
+    client: EtcdClient
+    key: bytes
+    lease: int
+    claim: Claim
+    asked_at: float
+
+    async def renew(self) -> bool:
+        """Renew the lease. Return False if it has expired, or no longer holds the key.
+
+        A restored etcd may have the lease without the key, which another candidate can then create.
+        """
+        if await self.client.keep_alive(self.lease) <= 0:
+            return False
+        found = (await self.client.get(self.key)).kvs
+        return bool(found) and found[0].lease == self.lease
+
+    async def release(self, _reason: str = "") -> None:
+        await self.client.revoke(self.lease)
 
 
 class EtcdElection:
@@ -22,53 +46,65 @@ class EtcdElection:
     def __init__(self, client: EtcdClient, candidate: str, ttl: float, *, key: bytes = KEY) -> None:
         self._client = client
         self._candidate = candidate.encode()
-        self._ttl = max(1, round(ttl))
+        self.ttl = max(1, round(ttl))
         self._key = key
+        self._outage = Outage("etcd", "this server cannot campaign for leadership")
 
-    async def campaign(self) -> Seat:
+    @property
+    def outage(self) -> Outage | None:
+        return None if self._outage.since is None else self._outage
+
+    async def campaign(self) -> Lease:
+        return self.lease(await self.win())
+
+    def lease(self, key: LeaderKey) -> Lease:
+        return Lease(key.claim, ttl=self.ttl, renew=key.renew, release=key.release, asked_at=key.asked_at)
+
+    async def win(self) -> LeaderKey:
+        """Wait until this candidate holds the key, and return it."""
         while True:
             try:
-                seat = await self._try()
-                if seat is not None:
-                    return seat
-            except (EtcdError, Compacted) as error:
-                _log.warning("Cannot campaign for leadership", error=str(error))
+                if (key := await self.claim()) is not None:
+                    return key
+                await self._until_free()
+            except EtcdError as error:
+                self._outage.failed(error)
                 await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _try(self) -> Seat | None:
-        """The seat, or None after it became free."""
+    async def claim(self) -> LeaderKey | None:
+        """Create the key, or return None if another candidate holds it. Raise EtcdError if etcd does not answer."""
         asked_at = monotonic()
-        lease = await self._client.grant(self._ttl)
+        lease = await self._client.grant(self.ttl)
         answer = await self._client.txn(
             pb.TxnRequest(
                 compare=[
                     pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.CREATE, key=self._key, create_revision=0)
                 ],
                 success=[pb.RequestOp(request_put=pb.PutRequest(key=self._key, value=self._candidate, lease=lease))],
-                failure=[pb.RequestOp(request_range=pb.RangeRequest(key=self._key))],
             )
         )
-        header = answer.header
+        self._outage.over()
         if answer.succeeded:
-            claim = Claim("etcd", f"{header.cluster_id:x}", header.revision)
-            return Seat(
-                claim,
-                ttl=self._ttl,
-                renew=lambda: self._renew(lease),
-                release=lambda: self._client.revoke(lease),
-                asked_at=asked_at,
-            )
+            claim = Claim("etcd", f"{answer.header.cluster_id:x}", answer.header.revision)
+            return LeaderKey(self._client, self._key, lease, claim, asked_at)
         await self._client.revoke(lease)
-        await self._until_free(header.revision + 1)
         return None
 
-    async def _until_free(self, since: int) -> None:
-        async for answer in self._client.watch(self._key, since=since):
-            if any(event.type == pb.Event.DELETE for event in answer.events):
-                return
+    async def answers(self) -> bool:
+        try:
+            await self._client.get(self._key)
+        except EtcdError as error:
+            self._outage.failed(error)
+            return False
+        self._outage.over()
+        return True
 
-    async def _renew(self, lease: int) -> bool:
-        return await self._client.keep_alive(lease) > 0
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _until_free(self) -> None:
+        async with aclosing(self._client.observe(self._key)) as values:
+            async for value in values:
+                self._outage.over()
+                if value is None:
+                    return

@@ -1,38 +1,35 @@
-"""Signals between processes through etcd: one key that every commit touches, and that whoever waits watches."""
+"""Signals between processes through etcd: commits update one key, which all servers watch."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
-import structlog
-
-from mooring.coordination.etcd.client import Compacted, EtcdClient, EtcdError
+from mooring.coordination.etcd.client import EtcdClient, EtcdError
+from mooring.coordination.outage import Outage
 from mooring.coordination.signals import Signal
 
-_log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 1.0
 _DEBOUNCE_SECONDS = 0.02
 KEY = b"/mooring/signal"
 
 
 async def listen(client: EtcdClient, signal: Signal, *, key: bytes = KEY) -> None:
-    """Pass on to `signal` what others announce, for ever."""
+    """Forward the announcements of other servers to `signal` indefinitely."""
+    outage = Outage("etcd", "signals of other servers do not arrive, and their work is found by the timer")
     while True:
         try:
-            revision = (await client.get(key)).header.revision
-            # What was announced while nobody listened.
-            signal.send()
-            async for _ in client.watch(key, since=revision + 1):
-                signal.send()
-        except Compacted:
-            continue
+            async with aclosing(client.observe(key)) as changes:
+                async for _ in changes:
+                    outage.over()
+                    signal.send()
         except EtcdError as error:
-            _log.warning("Cannot listen for signals; passes run on the timer", error=str(error))
+            outage.failed(error)
             await asyncio.sleep(_AGAIN_SECONDS)
 
 
 class Announcer:
-    """Tells the others that something was committed: many commits in a short time make one announcement."""
+    """Announces commits to other servers; commits in quick succession share one announcement."""
 
     def __init__(self, client: EtcdClient, name: str, *, key: bytes = KEY) -> None:
         self._client = client
@@ -44,11 +41,14 @@ class Announcer:
         self._due.set()
 
     async def run(self) -> None:
+        outage = Outage("etcd", "other servers find the commits of this one by their timer")
         while True:
             await self._due.wait()
             self._due.clear()
             try:
                 await self._client.put(self._key, self._name)
             except EtcdError as error:
-                _log.warning("Cannot announce a change; others see it on their timer", error=str(error))
+                outage.failed(error)
+            else:
+                outage.over()
             await asyncio.sleep(_DEBOUNCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `90`, `30m`, `1h30m`, `2d`, `1-12:00:00`."""
+"""Durations in written form: `90`, `30m`, `1h30m`, `2d`, `1-12:00:00`."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import re
 
 from mooring.model.errors import InvalidInput
 
-LONGEST_SECONDS = 10 * 365 * 86_400
+MAX_DURATION_SECONDS = 10 * 365 * 86_400
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _BY_UNIT = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s?)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):(\d{1,2})(?::(\d{1,2}))?", re.ASCII)
 
 
 def parse_duration(written: str) -> int:
-    """Whole seconds, at least one. `DAYS-HOURS:MINUTES[:SECONDS]` and, without days, `[HOURS:]MINUTES:SECONDS` too."""
+    """Return whole seconds, at least one. Also reads `DAYS-HOURS:MINUTES[:SECONDS]` and `[HOURS:]MINUTES:SECONDS`."""
     seconds = _by_unit(written) or _by_clock(written)
     if not seconds:
         raise InvalidInput(
-            f"{written[:40]!r} is no length of time; write seconds, or 30m, 1h30m, 2d, 1-12:00:00",
+            f"{written[:40]!r} is not a duration; write seconds, or 30m, 1h30m, 2d, 1-12:00:00",
             code="invalid-duration",
         )
-    if seconds > LONGEST_SECONDS:
+    if seconds > MAX_DURATION_SECONDS:
         raise InvalidInput(f"{written[:40]!r} is longer than ten years", code="invalid-duration")
     return seconds
 
 
 def format_duration(seconds: int) -> str:
-    """The shortest text that means exactly this: `1h30m`."""
+    """Return the shortest exact form: `1h30m`."""
     text = ""
     for unit, size in _UNITS.items():
         number, seconds = divmod(seconds, size)

@@ -1,6 +1,6 @@
-"""Timeslots: room that is promised for a window of future time, to labs, to whoever may use it, or to an operator.
+"""Timeslots: capacity reserved for a window of future time, for a lab, for users, or for an operator.
 
-Windows are half-open. The room is kept from the lead before the start on, so that what runs in it is ready in time.
+Windows are half-open. Capacity is reserved from the lead time before the start, so that work is ready in time.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from mooring.model.constraints import Constraints
-from mooring.model.slots import Amounts
-from mooring.model.workloads import NO_CONSTRAINTS, NOBODY
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.workload import NO_CONSTRAINTS, NOBODY
 
 
 class TimeslotKind(StrEnum):
     LAB = "lab"
-    """The room of one workload, which was handed in with it."""
+    """Capacity for one workload, submitted with it."""
     BOOKING = "booking"
-    """Room that workloads name which are handed in for it."""
+    """Capacity for workloads that name it."""
     MAINTENANCE = "maintenance"
-    """Whole nodes that an operator takes: nothing starts there that would overlap."""
+    """Whole nodes for an operator: nothing starts there that would overlap."""
 
 
 class TimeslotStatus(StrEnum):
     REQUESTED = "REQUESTED"
-    """The leader has not decided on it yet."""
+    """Not yet decided by the leader."""
     CONFIRMED = "CONFIRMED"
     AT_RISK = "AT_RISK"
-    """Confirmed, but the room for it is gone and no other was found yet."""
+    """Confirmed, but its capacity was lost and no other was found yet."""
     ACTIVE = "ACTIVE"
-    """Its lead has begun: its place is fixed, and its work may start."""
+    """Its lead time has begun: its placement is fixed, and its work may start."""
     ENDED = "ENDED"
     REFUSED = "REFUSED"
     EXPIRED = "EXPIRED"
-    """Its work could not start within its grace."""
+    """Its work could not start within its grace period."""
     CANCELLED = "CANCELLED"
     RELEASED = "RELEASED"
-    """Given back before its end, since nobody used it."""
+    """Released before its end because it was not used."""
 
 
 S = TimeslotStatus
 
 TIMESLOT_OVER = "timeslot-over"
-"""The code of the reason why work ends with the timeslot that it is in."""
+"""The reason code for work that ends with its timeslot."""
 
 TIMESLOT_EDGES: dict[TimeslotStatus, frozenset[TimeslotStatus]] = {
     S.REQUESTED: frozenset({S.CONFIRMED, S.REFUSED, S.CANCELLED}),
@@ -59,20 +59,39 @@ TIMESLOT_EDGES: dict[TimeslotStatus, frozenset[TimeslotStatus]] = {
     S.RELEASED: frozenset(),
 }
 PROMISED = frozenset({S.CONFIRMED, S.AT_RISK, S.ACTIVE})
-"""Room is kept for these, as far as there is any."""
+"""Statuses in which capacity is reserved."""
 OVER = frozenset(status for status, next_ones in TIMESLOT_EDGES.items() if not next_ones)
+
+
+class OpenEnded(StrEnum):
+    """The policy for work without a time limit on capacity booked later: not placed, or moved before the lead time.
+
+    With DISPLACE, new bookings may also use the capacity of such work of any owner.
+    """
+
+    REFUSE = "refuse"
+    UNTIL_LEAD = "until_lead"
+    DISPLACE = "displace"
 
 
 @dataclass(frozen=True, slots=True)
 class BookingRules:
-    """What a pool's bookings have where they do not say."""
+    """The defaults of a pool's bookings."""
 
     lead_seconds: int = 2100
-    """To boot a node (20 minutes) and to make its work ready (15)."""
+    """Time to boot a node (20 minutes) and to prepare the work (15)."""
     grace_seconds: int = 300
-    """So long after its start what could not start has missed it."""
+    """Work that cannot start within this time after the start misses the timeslot."""
     notice_seconds: int = 300
-    """So long before its end those who use it are told."""
+    """Notice before the end."""
+    open_ended: OpenEnded = OpenEnded.UNTIL_LEAD
+    open_ended_notice_seconds: int = 86_400
+    """Work without a time limit may use capacity that is booked later than this, and moves before the lead time."""
+
+    @property
+    def movable_notice_seconds(self) -> int | None:
+        """The notice after which work without a time limit is moved for a booking; None: never."""
+        return None if self.open_ended is OpenEnded.REFUSE else self.open_ended_notice_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +108,7 @@ class Timeslot:
     request: Amounts = field(default_factory=dict)
     """Of one task."""
     count: int = 1
-    """So many tasks side by side."""
+    """The number of tasks."""
     constraints: Constraints = NO_CONSTRAINTS
     architecture: str | None = None
     region: str | None = None
@@ -97,34 +116,36 @@ class Timeslot:
     project_id: UUID = NOBODY
     domain_id: UUID = NOBODY
     access_key: str = ""
-    """Its room counts against the quotas of these four, whoever uses it."""
+    """Its capacity counts against the quotas of these four tenants, not of its users."""
     purpose: str | None = None
-    """What its booker says that it is for."""
+    """The purpose, in the words of its booker."""
     users: frozenset[UUID] = frozenset()
     projects: frozenset[UUID] = frozenset()
-    """Who may use it besides its booker."""
+    """The users who may use it, besides its booker."""
     release_after_seconds: int | None = None
-    """Unused for so long from its start on, it is released; None: never."""
+    """It is released if unused for this long after its start; None: never."""
     series_id: UUID | None = None
-    """The rule that made it and others."""
+    """The recurrence rule that created it and others."""
     replaces: UUID | None = None
-    """The timeslot that this one is a change of: that one is cancelled when this one is confirmed, and its room may be
-    counted on for it."""
-    places: Mapping[UUID, int] = field(default_factory=dict)
-    """Per node how many of its tasks have their room there."""
+    """The timeslot that this one replaces: it is cancelled when this one is confirmed, and its capacity may be
+    used for it."""
+    placements: Mapping[UUID, int] = field(default_factory=dict)
+    """The number of its tasks by node."""
     version: int = 1
+    calendar_uid: UUID | None = None
+    """The id of the first timeslot in a chain of replacements; None: its own."""
+
+    @property
+    def uid(self) -> UUID:
+        """The identity in calendars, which changes keep."""
+        return self.calendar_uid or self.id
 
     @property
     def eligible_at(self) -> datetime:
-        """From here on, inclusive, its work may be placed."""
+        """The time from which its work may be placed, inclusive."""
         return self.starts_at - timedelta(seconds=self.lead_seconds)
 
     @property
     def missed_at(self) -> datetime:
-        """After this, work that could not be placed has missed it."""
+        """The time after which work that could not be placed has missed it."""
         return self.starts_at + timedelta(seconds=self.grace_seconds)
-
-    @property
-    def is_frozen_at(self) -> datetime:
-        """From here on it is not moved for a better place, only if its own is gone."""
-        return self.eligible_at

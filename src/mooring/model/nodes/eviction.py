@@ -1,25 +1,26 @@
-"""When a running task has to leave a node because of its taints, with Kubernetes' rules for NoExecute. Pure."""
+"""Eviction of running tasks from tainted nodes, by Kubernetes' rules for NoExecute. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from mooring.model.constraints import Effect, Taint, Toleration
+from mooring.model.workloads.constraints import Effect, Taint, Toleration
 
 NODE_DRAINED = "node-drained"
 NOT_TOLERATED = "taint-not-tolerated"
-LEAVING = frozenset({NODE_DRAINED, NOT_TOLERATED})
-"""The codes of the reasons why a task has to leave its node."""
+BOOKING_BEGINS = "booking-begins"
+LEAVING = frozenset({NODE_DRAINED, NOT_TOLERATED, BOOKING_BEGINS})
+"""Reason codes of evictions."""
 
 
 def eviction(
     taints: Iterable[tuple[Taint, datetime]], tolerations: Sequence[Toleration], placed_at: datetime
 ) -> tuple[datetime, Taint] | None:
-    """When it has to leave, and for which taint; None: for none.
+    """Return the time of its eviction and the taint; None if it may stay.
 
-    A taint that nothing tolerates sends it away at once; otherwise the fewest seconds of all tolerations that match
-    count, from when both the taint and the task were there.
+    A taint without a matching toleration evicts it at once; otherwise the shortest time of the matching tolerations
+    counts, from the time at which both the taint and the task were there.
     """
     found: list[tuple[datetime, Taint]] = []
     for taint, since in taints:

@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from mooring.model.constraints import Taint
-from mooring.model.devices import Device
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import NodeStatus
-from mooring.model.slots import Amounts
+from mooring.model.resources.devices import Device
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Taint
 
 REGIONS = ("us-east", "us-west", "eu-west", "eu-central", "ap-south", "ap-northeast")
-"""The regions whose distances are known; a node may name any other."""
+"""The regions with known distances; a node may have any other."""
 
 DEFAULT_PORTS = (2000, 9999)
-"""The first and the last port that tasks may be given."""
+"""The first and the last port that can be assigned to tasks."""
 
 FROM_NAME = UUID(int=0)
-"""The id that says: derive one from the name."""
+"""Placeholder: derive the id from the name."""
 
 SESSIONS_OF_LICENCE = {"personal": 1}
-"""How many sessions a licence allows where the node does not say; others allow any number."""
+"""Default sessions per licence, if the node gives no number; other licences are unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node with what it offers and what is taken of it, per slot in base units.
+    """A node with its allocatable and occupied amounts by slot, in base units.
 
-    A name and `allocatable` are enough; the id then comes from the name.
+    A name and `allocatable` are enough; the id is then derived from the name.
     """
 
     id: UUID = FROM_NAME
@@ -49,11 +49,15 @@ class Node:
     machine_image_version: str = ""
     licence: str | None = None
     licence_sessions: int | None = None
-    """How many tasks with a licence may run at a time; None for what the licence allows by itself."""
+    """Maximum concurrent tasks with a licence; None: the default of the licence."""
     port_range: tuple[int, int] = DEFAULT_PORTS
     simulated: bool = False
     owner: UUID | None = None
-    """Only this user's tasks may run here (an agent without root runs nothing of others)."""
+    """Only this user's tasks may run here (an agent without root runs no tasks of others)."""
+    isolation: str = "container"
+    """Isolation level of process tasks; see `model.nodes.isolation`."""
+    required_isolation: str = "none"
+    """Minimum isolation level that its pool requires for process tasks."""
     max_tasks: int | None = None
     generation: int = 1
     """Raised by every change that placement depends on, other than the counters."""
@@ -62,14 +66,14 @@ class Node:
     reserved: Amounts = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-    """The devices behind a slot; a slot of devices without any named has whole ones numbered from 0."""
+    """The devices of a slot; a device slot without a list has whole devices numbered from 0."""
     tasks: int = 0
-    """How many tasks occupy it."""
+    """The number of tasks that occupy it."""
     cpu_percent: float = 0.0
     memory_percent: float = 0.0
     """Measured load, 0..100."""
     uncounted: Amounts = field(default_factory=dict)
-    """What scoring adds to the taken processor and memory for containers that asked for none."""
+    """CPU and memory that scoring adds for containers without a request."""
 
     def __post_init__(self) -> None:
         if self.id == FROM_NAME:
@@ -83,5 +87,5 @@ class Node:
 
     @property
     def sessions_allowed(self) -> int | None:
-        """How many tasks with a licence it takes; None for any number."""
+        """Maximum tasks with a licence; None: unlimited."""
         return SESSIONS_OF_LICENCE.get(self.licence or "") if self.licence_sessions is None else self.licence_sessions

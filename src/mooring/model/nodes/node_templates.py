@@ -1,4 +1,4 @@
-"""Node templates: the kinds of nodes that a pool can be given more of, and the rules by which it grows and shrinks."""
+"""Node templates: the kinds of nodes that a pool can add, and its rules for scaling up and down."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from mooring.model.constraints import Taint
-from mooring.model.devices import Device
 from mooring.model.errors import InvalidInput
-from mooring.model.nodes import Node
+from mooring.model.nodes.node import Node
 from mooring.model.reasons import Reason
-from mooring.model.slots import Amounts
+from mooring.model.resources.devices import Device
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Taint
 
 
 class Goal(StrEnum):
-    """What a pool grows by: the least cost, or the fewest nodes."""
+    """The objective of a scale-up: the least cost, or the fewest nodes."""
 
     CHEAPEST = "cheapest"
     FEWEST = "fewest"
 
 
 class Shrink(StrEnum):
-    """What becomes of nodes that a pool can do without: people are told, or they are drained as well."""
+    """The treatment of unneeded nodes: only a recommendation, or also draining."""
 
     ADVISE = "advise"
     DRAIN = "drain"
@@ -32,23 +32,23 @@ class Shrink(StrEnum):
 
 class ScaleRequestStatus(StrEnum):
     REQUESTED = "REQUESTED"
-    """Whoever makes nodes has not taken it yet."""
+    """Not yet accepted by the provisioner."""
     DELIVERED = "DELIVERED"
     SATISFIED = "SATISFIED"
-    """All its nodes have joined."""
+    """All nodes have joined."""
     REFUSED = "REFUSED"
-    """Whoever makes nodes will not."""
+    """Declined by the provisioner."""
     EXPIRED = "EXPIRED"
-    """Not all of its nodes have joined in time."""
+    """Not all nodes have joined in time."""
 
 
 OPEN = frozenset({ScaleRequestStatus.REQUESTED, ScaleRequestStatus.DELIVERED})
-"""Nodes are on their way by these."""
+"""Statuses in which nodes are still expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """What a node that is asked for will be like once it has joined."""
+    """The properties of a requested node once it has joined."""
 
     name: str
     pool: str = "default"
@@ -64,13 +64,13 @@ class NodeTemplate:
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     max_tasks: int | None = None
     cost: int = 1
-    """Of one node for an hour, in a unit that is the same for all templates of the pool."""
+    """Cost of one node per hour, in a unit common to all templates of the pool."""
     boot_seconds: int = 1200
-    """From the request until the node can run tasks."""
+    """The time from the request until the node can run tasks."""
     least: int = 0
-    """So many of its nodes stay although they are idle."""
+    """Minimum nodes of this template, which stay even if idle."""
     most: int | None = None
-    """There are at most so many of its nodes, those on their way included."""
+    """Maximum nodes of this template, requested ones included."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -83,12 +83,12 @@ class NodeTemplate:
             raise InvalidInput(f"template {self.name!r}: there is nothing below 0 here", code="invalid-template")
         if self.most is not None and self.most < self.least:
             raise InvalidInput(
-                f"template {self.name!r}: at least {self.least} nodes are more than at most {self.most}",
+                f"template {self.name!r}: the minimum of {self.least} nodes exceeds the maximum of {self.most}",
                 code="invalid-template",
             )
 
     def node(self, name: str) -> Node:
-        """A node of this template, empty and ready."""
+        """Return an empty, ready node of this template."""
         return Node(
             name=name,
             pool=self.pool,
@@ -106,7 +106,7 @@ class NodeTemplate:
         )
 
     def describes(self, node: Node) -> bool:
-        """Whether a node that joined is one of those asked for: it is where and what they are, and offers as much."""
+        """Return whether a joined node matches the template: pool, properties and at least its amounts."""
         return (
             node.pool == self.pool
             and node.architecture == self.architecture
@@ -122,34 +122,34 @@ class NodeTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ScalingRules:
-    """How a pool grows and shrinks."""
+    """The scaling rules of a pool."""
 
     goal: Goal = Goal.CHEAPEST
     least: int = 0
     most: int | None = None
-    """Of all nodes of the pool together, those on their way included."""
+    """Maximum nodes of the pool, requested ones included."""
     cooldown_seconds: int = 60
-    """Between two requests for nodes: what waits meanwhile is asked for together."""
+    """Pause between two requests for nodes, so that pending work is batched."""
     idle_seconds: int = 600
-    """So long a node has nothing to do before it is advised to go."""
+    """Idle time after which the removal of a node is recommended."""
     shrink_cooldown_seconds: int = 300
-    """After the pool grew or shrank, until a node is advised to go."""
+    """Pause after a scaling of the pool before the removal of a node is recommended."""
     shrink: Shrink = Shrink.ADVISE
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """A template with how many of its nodes there are, and those that were asked for and have not joined yet."""
+    """A template with the number of its nodes, and the requested ones that have not joined yet."""
 
     template: NodeTemplate
     existing: int = 0
     coming: tuple[Mapping[UUID, int], ...] = ()
-    """Per node on its way how many tasks of which workloads it is for."""
+    """By expected node, the number of tasks by workload that need it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Nodes of one template to ask for: per node how many tasks of which workloads it is for."""
+    """Nodes of one template to request: by node, the number of tasks by workload that need it."""
 
     template: NodeTemplate
     nodes: tuple[Mapping[UUID, int], ...]
@@ -163,9 +163,9 @@ class Addition:
 class ScaleUp:
     additions: tuple[Addition, ...] = ()
     unmet: Mapping[UUID, Reason] = field(default_factory=dict)
-    """Per workload why no more nodes are asked for it although it finds no room."""
+    """By unschedulable workload, the reason why no more nodes are requested for it."""
     not_before: datetime | None = None
-    """Nothing is asked for until then."""
+    """No nodes are requested until then."""
 
     @property
     def cost(self) -> int:
@@ -173,29 +173,29 @@ class ScaleUp:
 
 
 _LATE_SECONDS = 300
-"""Nodes may take twice as long as their template says, and so much longer."""
+"""Added to twice the provisioning time of the template before requested nodes are given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequest:
-    """Nodes of one template that a pool has asked for."""
+    """Nodes of one template that a pool has requested."""
 
     id: UUID
-    """Whoever is asked tells a repetition by it."""
+    """By which the provisioner recognises a repeated request."""
     pool: str
     template: str
     status: ScaleRequestStatus
     wanted: tuple[Mapping[UUID, int], ...]
-    """Per node how many tasks of which workloads it is for."""
+    """By node, the number of tasks by workload that need it."""
     expires_at: datetime
     created_at: datetime
     joined: int = 0
-    """How many of its nodes have."""
+    """The number of nodes that have joined."""
     attempts: int = 0
     next_attempt_at: datetime | None = None
-    """When it is delivered, or tried again; None: no more."""
+    """The time of its next delivery attempt; None: no further attempt."""
     error: str | None = None
-    """What stood in the way of its delivery last."""
+    """The last delivery error."""
     delivered_at: datetime | None = None
     version: int = 1
 
@@ -205,5 +205,5 @@ class ScaleRequest:
 
 
 def late_at(asked_at: datetime, template: NodeTemplate) -> datetime:
-    """When nodes that were asked for then are given up."""
+    """Return the time at which nodes requested at `asked_at` are given up."""
     return asked_at + timedelta(seconds=2 * template.boot_seconds + _LATE_SECONDS)

@@ -1,6 +1,6 @@
-"""Which nodes fail what comes to them: they are avoided, then drained. Pure.
+"""Detection of nodes on which tasks keep failing: they are avoided, then drained. Pure.
 
-Work that fails wherever it runs says nothing about a node, and whatever goes well there ends the suspicion.
+Work that fails on every node says nothing about one of them, and a success on a node ends the suspicion.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from mooring.model.constraints import OWN_TAINTS, Effect, Taint
+from mooring.model.workloads.constraints import OWN_TAINTS, Effect, Taint
 
 FAILING = Taint(f"{OWN_TAINTS}failing", effect=Effect.PREFER_NO_SCHEDULE)
 START_FAULTS = frozenset({"start-failed", "prepare-failed", "runtime-missing", "supervisor-died", "image-pull-failed"})
-"""Codes of agents for tasks that they could not start."""
+"""Agent reason codes for tasks that could not be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """When a node is suspected."""
+    """The thresholds at which a node is suspected."""
 
     failures: int = 3
-    """So much different work has to fail there for it to be avoided, and twice as much to be drained; 0: never."""
+    """Number of different workloads that must fail before the node is avoided, twice as many to drain it; 0: never."""
     window: timedelta = timedelta(minutes=30)
     fast_end: timedelta = timedelta(seconds=10)
-    """What fails so soon after its start may have failed because of the node."""
+    """A task that fails within this time after its start may have failed because of the node."""
 
 
 USUAL = Suspicion()
 
 
-def most_drained(nodes: int) -> int:
-    """How many nodes of a pool of so many are drained for failing: what is wrong everywhere must not empty it."""
+def max_drained(nodes: int) -> int:
+    """Return the maximum nodes drained for failures in a pool of this size: a fault everywhere must not empty it."""
     return max(1, nodes // 10)
 
 
 class Failure(NamedTuple):
-    """A task that failed as one does on a bad node. `work`: equal where the same was tried again."""
+    """A task that failed as tasks do on a bad node; `work` is equal for retries of the same task."""
 
     node_id: UUID
     work: Hashable
@@ -50,9 +50,9 @@ class Failure(NamedTuple):
 def evidence(
     failures: Collection[Failure], well_until: Mapping[UUID, datetime] | None = None
 ) -> dict[UUID, dict[Hashable, str]]:
-    """Per node the different work that failed there and nowhere else, with how.
+    """Return by node the different work that failed there and nowhere else, with the reason codes.
 
-    `well_until`: when something last went well on a node; what failed before does not count.
+    `well_until` is the time of the last success on a node; earlier failures do not count.
     """
     tried_on: dict[Hashable, set[UUID]] = defaultdict(set)
     for failure in failures:

@@ -1,4 +1,4 @@
-"""Holds: capacity kept for a chosen placement until it is bound or the hold expires."""
+"""Holds: capacity held for a chosen placement until it is bound or the hold expires."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 class Purpose(StrEnum):
-    """What a hold waits for: that the agents are ready, or that victims have left."""
+    """The condition that a hold waits for: prepared agents, or victims that have left."""
 
     PREPARE = "prepare"
     PREEMPT = "preempt"

@@ -1,18 +1,20 @@
-"""The policy of a pool: who is next, how its workloads are placed and how decisions become durable."""
+"""The policy of a pool: queue order, placement, and the commit of decisions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mooring.model.preemption import Preemption
-from mooring.model.templates import ScalingRules
-from mooring.model.timeslots import BookingRules
-from mooring.model.workloads import OnInsufficient
+from mooring.model.calendar.timeslots import BookingRules
+from mooring.model.nodes.isolation import IsolationLevel
+from mooring.model.nodes.node_templates import ScalingRules
+from mooring.model.policy.preemption import Preemption
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.workload import OnInsufficient
 
 
 class Binding(StrEnum):
-    """How decisions are committed: at once, after locking the chosen nodes, or when all agents have prepared."""
+    """The commit of decisions: optimistic, with the chosen nodes locked, or once all agents have prepared."""
 
     OPTIMISTIC = "optimistic"
     PESSIMISTIC = "pessimistic"
@@ -20,9 +22,9 @@ class Binding(StrEnum):
 
 
 class HeadOfLine(StrEnum):
-    """What a workload that finds too little room does to those behind it.
+    """The effect of an unschedulable workload on those behind it in the queue.
 
-    It stops them, is passed over, or gets a planned start which those behind it may not delay.
+    It blocks them, is skipped, or gets a planned start that those behind it may not delay.
     """
 
     STRICT = "strict"
@@ -31,32 +33,35 @@ class HeadOfLine(StrEnum):
 
 
 class BackfillOrder(StrEnum):
-    """In which order those behind a planned start are tried: as they are queued, or the shortest first."""
+    """The order in which workloads are backfilled: queue order, or the shortest first."""
 
     QUEUE = "queue"
     SHORTEST = "shortest"
 
 
 class Expectation(StrEnum):
-    """When running work is expected to end: by its time limit, or sooner if its owner's work usually does."""
+    """The expected end of running work: by its time limit, or earlier by the history of its owner."""
 
     LIMIT = "limit"
     HISTORY = "history"
 
 
 class Moment(StrEnum):
-    """When a validator is asked: at submission, where it rejects, or before placing, where it lets wait."""
+    """The moment of a validator: at submission, where it rejects, or before placement, where the workload waits."""
 
     ENQUEUE = "enqueue"
     SCHEDULING = "scheduling"
 
+
+PluginOptions = tuple[tuple[str, str | int | bool], ...]
+"""Arguments of a plugin by name, sorted."""
 
 DEFAULT_TYPES = ("interactive", "batch", "inference", "system", "compute")
 
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """How past use counts against who comes next."""
+    """The fair-share rules: the weight of past use in the queue order."""
 
     half_life_days: int = 7
     lookback_days: int = 28
@@ -66,7 +71,7 @@ class FairShare:
 
 @dataclass(frozen=True, slots=True)
 class HealthProgram:
-    """What the agents of a pool run now and then: a node where it fails takes nothing new until it passes again."""
+    """The health check that the agents of a pool run periodically: a failing node gets no new tasks until it passes."""
 
     command: tuple[str, ...]
     interval_seconds: int = 60
@@ -75,13 +80,13 @@ class HealthProgram:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """How work may go before other work that lacks room."""
+    """The backfill rules: work that starts ahead of unschedulable work."""
 
     depth: int = 1
-    """So many of those that lack room have a planned start; one without a limit makes it the plan of all."""
+    """Number of unschedulable workloads with a planned start. A very high number plans all of them."""
     order: BackfillOrder = BackfillOrder.QUEUE
     max_bypass_seconds: int = 3600
-    """Work whose start cannot be planned is passed by others for so long; then it stops them."""
+    """Work whose start cannot be planned preempts before work behind it is placed once it has waited this long."""
     expectation: Expectation = Expectation.LIMIT
 
 
@@ -89,49 +94,66 @@ class Backfill:
 class PoolPolicy:
     profile: str
     weights: tuple[tuple[str, int], ...] | None = None
-    """Scorers and their weights in place of the profile's own."""
+    """Scorers and their weights, instead of those of the profile."""
     binding: Binding = Binding.OPTIMISTIC
     hold_seconds: int = 60
-    """How long a chosen place is kept while it is being made ready."""
+    """The duration of a hold during preparation."""
     fragmentation: bool = False
-    """A share of a device may be split over several devices where none has enough left."""
+    """A device share may be split over several devices if none has enough left."""
     preemption: Preemption | None = None
-    sequencer: str = "fifo"
-    """Who is next among those of one priority."""
+    sequencer: str = "fair_queue"
+    """The order of workloads of one priority."""
     fair_share: FairShare = FairShare()
     factors: tuple[tuple[str, int], ...] = ()
-    """Of the sequencer `multi_factor`: what counts how much."""
+    """The weights of the sequencer `multi_factor`."""
     ageing_seconds: int = 0
-    """Every so many seconds of waiting raise the priority by one; 0: never."""
+    """Seconds of waiting that raise the priority by one; 0: never."""
     head_of_line: HeadOfLine = HeadOfLine.BACKFILL
     on_insufficient: OnInsufficient = OnInsufficient.WAIT
-    """For workloads that do not say."""
+    """The default for workloads."""
     pending_timeout_seconds: int = 0
-    """What still waits so long after its creation expires; 0: never."""
+    """Pending workloads expire this long after their creation; 0: never."""
     allowed_types: tuple[str, ...] = DEFAULT_TYPES
     max_tasks_per_node: int | None = None
     default_time_seconds: int | None = None
     max_time_seconds: int | None = None
     idle_timeout_seconds: int | None = None
-    """Of interactive sessions that say none."""
+    """The default for interactive sessions."""
     deprioritise: int = 0
-    """What could not be started however often it was tried waits again, so much lower in priority; 0: it fails."""
+    """A workload that could not be started is requeued with its priority lowered by this much; 0: it fails."""
     validators: tuple[tuple[str, tuple[Moment, ...]], ...] = ()
-    """Where a validator is asked at other moments than its own."""
+    """Validators that run at other moments than their default."""
     public: bool = True
-    """Every tenant may use it; otherwise those who were given access."""
+    """Every tenant may use it; otherwise only those with access."""
     privileged: bool = False
-    """Its containers may have all of root's powers over their node."""
+    """Its containers may be privileged."""
     host_paths: tuple[str, ...] = ()
-    """Folders of its nodes that containers may mount, with what is in them."""
+    """Folders of its nodes that containers may mount, subfolders included."""
+    isolation: IsolationLevel = "none"
+    """Minimum isolation level of nodes for process tasks."""
     health: HealthProgram | None = None
     shared_volumes: str | None = None
-    """A folder that all nodes mount: volumes in it are on none of them alone."""
+    """A folder that all nodes mount, for volumes that are not bound to one node."""
     hold_max_seconds: int = 1800
-    """How long a chosen place is kept at most, while the agents say that they get on with making it ready."""
+    """The maximum duration of a hold while the agents report progress."""
     paused: bool = False
-    """Nothing of it is placed until it is resumed; what runs goes on."""
+    """Nothing is placed until the pool is resumed; running tasks continue."""
     paused_reason: str | None = None
     backfill: Backfill = Backfill()
     bookings: BookingRules = field(default_factory=BookingRules)
     scaling: ScalingRules = field(default_factory=ScalingRules)
+    scorer_options: tuple[tuple[str, PluginOptions], ...] = ()
+    filters: tuple[tuple[str, PluginOptions], ...] = ()
+    """Filter plugins in addition to the built-in ones, with their options."""
+    selector: str | None = None
+    """Instead of that of the profile."""
+    selector_options: PluginOptions = ()
+    default_cpu: int = 1000
+    """CPU request, in millicores, of a task that does not give one; 0: none."""
+    default_memory: int = 1 << 30
+    """Memory request, in bytes, of a task that does not give one; 0: none."""
+
+    @property
+    def default_requests(self) -> Amounts:
+        """The amounts that a task requests of the slots that it does not mention."""
+        return {"cpu": self.default_cpu, "memory": self.default_memory}

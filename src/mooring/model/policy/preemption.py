@@ -1,4 +1,4 @@
-"""Preemption as values: what a pool allows, who is on the nodes, and who has to leave for whom."""
+"""Preemption as data: the rules of a pool, the running tasks, and the victims."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from mooring.model.constraints import Constraints
-from mooring.model.devices import DeviceShare
-from mooring.model.slots import Amounts
-from mooring.model.workloads import NO_CONSTRAINTS, NOBODY
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.workload import NO_CONSTRAINTS, NOBODY
 
 
 class VictimScope(StrEnum):
-    """Whose tasks may have to leave: those of the same user, project or domain, or anybody's in the pool.
+    """The scope of victims: tasks of the same user, project or domain, or of the whole pool.
 
-    `reclaim`: those of projects that use more than they are guaranteed, whatever their priority, for a project that
-    stays within what it is.
+    `reclaim`: tasks of projects above their guarantee, whatever their priority, for a project that stays within its
+    own guarantee.
     """
 
     USER = "user"
@@ -30,7 +30,7 @@ class VictimScope(StrEnum):
 
 
 class PreemptionMode(StrEnum):
-    """What becomes of a victim: it ends, or it waits again."""
+    """The fate of a victim: it ends, or it is requeued."""
 
     TERMINATE = "terminate"
     REQUEUE = "requeue"
@@ -38,19 +38,19 @@ class PreemptionMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A pool that has it allows workloads to make room for themselves."""
+    """The preemption rules of a pool."""
 
     mode: PreemptionMode = PreemptionMode.REQUEUE
     scope: VictimScope = VictimScope.POOL
     min_runtime_seconds: int = 0
-    """Who runs for less than this is left alone."""
+    """Tasks that have run for less than this are never preempted."""
     hold_seconds: int = 300
-    """How long the preemptor's place is kept while victims leave; then it waits again."""
+    """The duration of the preemptor's hold while victims leave; then it is requeued."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
-    """A task on a node, as far as preemption asks about it."""
+class RunningTask:
+    """A running task, as preemption sees it."""
 
     task_id: UUID
     workload_id: UUID
@@ -63,25 +63,25 @@ class Resident:
     domain_id: UUID = NOBODY
     preemptible: bool = True
     started_at: datetime | None = None
-    """None: it is placed and has not started yet."""
+    """None: placed, but not started yet."""
     whole: bool = False
-    """Its workload lives or dies as a whole: with it, all other tasks of the workload have to leave."""
+    """A gang: if it is preempted, all other tasks of the workload are preempted as well."""
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[tuple[str, int], ...] = ()
-    """Ports of the node's range that it was given: protocol and number."""
+    """Its assigned node ports: protocol and number."""
     leaving_for: UUID | None = None
-    """The workload that it makes room for: it is on its way out, and nobody else may count on it."""
+    """The workload that preempted it: it is terminating, and its capacity is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How many more tasks of a workload may be disturbed; workloads that are not named have no budget."""
+    """The number of tasks of a workload that may still be disrupted; absent workloads have no budget."""
 
     allowed: Mapping[UUID, int] = field(default_factory=dict)
 
 
 class Victim(NamedTuple):
-    """A task that leaves its node so that another may come."""
+    """A task to preempt."""
 
     task_id: UUID
     workload_id: UUID

@@ -1,4 +1,4 @@
-"""Devices: the single things behind a slot such as `gpu`, each with an index, so that none is given out twice."""
+"""Devices of a slot such as `gpu`, each with an index, so that none is allocated twice."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 WHOLE = 1000
 """A whole device in the base unit of slots that are counted in thousandths."""
-MOST_DEVICES = 256
-"""Behind one slot of a node: each has a row of its own."""
+MAX_DEVICES = 256
+"""Maximum devices of one slot of a node: each has a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of a node, with what is taken of it, in base units of its slot."""
+    """One device of a node and its occupied amount, in base units of its slot."""
 
     index: int
     capacity: int = WHOLE
     model: str | None = None
     memory: int | None = None
-    """Bytes; None where it is not known."""
+    """Bytes; None if unknown."""
     taken: int = 0
 
     @property
@@ -29,7 +29,7 @@ class Device:
 
 
 class DeviceShare(NamedTuple):
-    """So much of one device of the node for one task."""
+    """The amount of one device that is allocated to a task."""
 
     slot: str
     device: int
@@ -37,7 +37,7 @@ class DeviceShare(NamedTuple):
 
 
 def by_slot(shares: Iterable[DeviceShare]) -> dict[str, list[tuple[int, int]]]:
-    """Per slot the devices, index and amount: how a task's devices are stored and shown."""
+    """Return devices by slot as index and amount, the form in which they are stored and shown."""
     found: dict[str, list[tuple[int, int]]] = {}
     for share in shares:
         found.setdefault(share.slot, []).append((share.device, share.amount))
@@ -45,16 +45,16 @@ def by_slot(shares: Iterable[DeviceShare]) -> dict[str, list[tuple[int, int]]]:
 
 
 def shares_of(devices: Mapping[str, Sequence[tuple[int, int]]] | None) -> list[DeviceShare]:
-    """What `by_slot` made, read back."""
+    """Return the device shares that `by_slot` encoded."""
     return [DeviceShare(slot, index, amount) for slot, shares in (devices or {}).items() for index, amount in shares]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """What a task asks of each device of a slot that it gets, beyond the amount."""
+    """Requirements for each device of a slot that a task is assigned."""
 
     slot: str
     models: frozenset[str] = frozenset()
-    """Any of these; none named means any model."""
+    """Any of these models; empty: any model."""
     memory: int = 0
-    """Bytes of device memory that its share of each device must bring along."""
+    """Bytes of device memory that the device share must include."""

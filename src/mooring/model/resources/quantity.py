@@ -37,7 +37,7 @@ _PATTERN = re.compile(
 
 
 def parse_quantity(text: str) -> Fraction:
-    """The exact value of a quantity, or InvalidInput that names the text."""
+    """Return the exact value of a quantity; raise InvalidInput that quotes the text."""
     match = _PATTERN.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise InvalidInput(
@@ -63,7 +63,7 @@ def parse_quantity(text: str) -> Fraction:
 
 @lru_cache(maxsize=4096, typed=True)
 def to_units(text: str | int, units_per_one: int, *, what: str = "amount") -> int:
-    """A quantity as whole base units (`units_per_one` of them make 1); fails if inexact, negative or too large.
+    """Return a quantity as whole base units (`units_per_one` make 1); raise if inexact, negative or too large.
 
     People write the same few amounts again and again, so they are remembered.
     """
@@ -82,7 +82,7 @@ def to_units(text: str | int, units_per_one: int, *, what: str = "amount") -> in
 
 
 def format_decimal(units: int, units_per_one: int) -> str:
-    """Base units as a decimal number: 1500 of thousandths reads 1.5."""
+    """Return base units as a decimal number: 1500 thousandths are 1.5."""
     sign = "-" if units < 0 else ""
     whole, rest = divmod(abs(units), units_per_one)
     if rest == 0:
@@ -92,7 +92,7 @@ def format_decimal(units: int, units_per_one: int) -> str:
 
 
 def format_binary(units: int) -> str:
-    """Bytes with the largest binary suffix that keeps it exact: 2147483648 reads 2Gi."""
+    """Return bytes with the largest exact binary suffix: 2147483648 is 2Gi."""
     for suffix, factor in reversed(_BINARY.items()):
         if units != 0 and units % factor == 0:
             return f"{units // factor}{suffix}"
@@ -100,7 +100,7 @@ def format_binary(units: int) -> str:
 
 
 def canonical(text: str) -> str:
-    """The one way to write a quantity: no fraction, the largest suffix of its own family that stays exact.
+    """Return the canonical form of a quantity: no fraction, the largest suffix of its family that stays exact.
 
     Finer than a billionth is rounded away from zero, as the smallest suffix can say no less.
     """

@@ -1,6 +1,6 @@
-"""The resource model: what a task of several containers needs in total, quality of service, overcommit, utilisation.
+"""The resource model: totals of a task with several containers, quality of service, overcommit, utilisation.
 
-The totals are Kubernetes': the containers' sum or the largest moment of the start, sidecars with both, overhead on top.
+Totals follow Kubernetes: the sum of the containers or the peak of the init phase, sidecars in both, plus overhead.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
 
-from mooring.model.containers import Container, TaskTemplate
 from mooring.model.errors import InvalidInput
-from mooring.model.quantity import INT64_MAX
-from mooring.model.slots import Amounts, slot_type
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.model.resources.slots import Amounts, slot_type
+from mooring.model.workloads.containers import Container, TaskTemplate
 
 UNASKED: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
-"""What scoring counts for a container that asks for no processor or no memory: 100m and 200 MiB."""
+"""The request that scoring assumes for a container without one: 100m CPU and 200 MiB memory."""
 
 
 class Quality(StrEnum):
-    """The quality of service: who is hurt first when a node runs short."""
+    """The quality-of-service class: the order in which tasks suffer when a node runs short."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -33,7 +33,7 @@ def requests_of(
     with_overhead: bool = True,
     with_task_level: bool = True,
 ) -> dict[str, int]:
-    """What a task asks for in total. `unasked` stands in for slots that a container does not name."""
+    """Return the total request of a task; `unasked` is assumed for slots that a container does not request."""
 
     def asked(container: Container) -> Amounts:
         return {**unasked, **container.slots} if unasked else container.slots
@@ -47,7 +47,7 @@ def requests_of(
 
 
 def limits_of(template: TaskTemplate, *, with_overhead: bool = True, with_task_level: bool = True) -> dict[str, int]:
-    """What a task may use in total; a slot without any limit is absent. Overhead raises limits and makes none."""
+    """Return the total limits of a task; a slot without a limit is absent. Overhead raises limits, but adds none."""
     result = _total(template, lambda container: container.limits)
     if with_task_level:
         result.update((name, units) for name, units in template.limits.items() if at_task_level(name))
@@ -57,13 +57,13 @@ def limits_of(template: TaskTemplate, *, with_overhead: bool = True, with_task_l
 
 
 def scoring_requests_of(template: TaskTemplate) -> dict[str, int]:
-    """What scoring sees of a task: processor and memory, also of containers that name none."""
+    """Return CPU and memory of a task for scoring, with defaults for containers that request none."""
     whole = requests_of(template, unasked=UNASKED)
     return {name: whole.get(name, 0) for name in UNASKED}
 
 
 def quality_of(template: TaskTemplate) -> Quality:
-    """Guaranteed: processor and memory limited everywhere and asked for in full; best effort: neither is named."""
+    """Guaranteed: all containers limit CPU and memory and request as much; best effort: none requests either."""
     parts: list[tuple[Amounts, Amounts]]
     if template.requests or template.limits:
         parts = [(template.requests, template.limits)]
@@ -82,9 +82,9 @@ def quality_of(template: TaskTemplate) -> Quality:
 
 
 def oom_score(quality: Quality | str, memory_bytes: int, capacity_bytes: int) -> int:
-    """How readily the kernel ends a container when the node has no memory left, from -1000 (never) to 1000.
+    """Return the OOM score adjustment of a container, from -1000 (never killed) to 1000.
 
-    The more of the node's memory a burstable one asked for, the later, yet always between the two others.
+    The more of the node's memory a burstable container requests, the later; always between the two other classes.
     """
     if quality == Quality.GUARANTEED:
         return -997
@@ -94,7 +94,7 @@ def oom_score(quality: Quality | str, memory_bytes: int, capacity_bytes: int) ->
 
 
 def check_resources(template: TaskTemplate) -> None:
-    """0 <= request <= limit for every slot, request = limit for custom ones; InvalidInput names the first wrong one."""
+    """Raise InvalidInput unless 0 <= request <= limit for every slot, and request = limit for custom ones."""
     parts: Iterable[tuple[str, Amounts, Amounts]] = (
         *((f"container {c.name!r}", c.slots, c.limits) for c in template.all_containers),
         ("the task", template.requests, template.limits),
@@ -106,7 +106,7 @@ def check_resources(template: TaskTemplate) -> None:
 
 
 def overcommitted(allocatable: Amounts, ratios: Mapping[str, Fraction]) -> dict[str, int]:
-    """What may be promised of a node: more than there is of the slots with a ratio above 1."""
+    """Return the allocatable amounts with overcommit: more than the capacity for slots with a ratio above 1."""
     return {name: min(int(units * ratios.get(name, 1)), INT64_MAX) for name, units in allocatable.items()}
 
 
@@ -122,7 +122,7 @@ def check_overcommit(ratios: Mapping[str, Fraction]) -> None:
 
 
 def utilisation(allocatable: Amounts, taken: Amounts) -> dict[str, float]:
-    """The share of every slot that is taken; of a slot that there is nothing of, 0 or, if something is taken, 1."""
+    """Return the occupied fraction of every slot; without capacity it is 0, or 1 if something is occupied."""
     return {
         name: taken.get(name, 0) / units if units else float(taken.get(name, 0) > 0)
         for name, units in allocatable.items()
@@ -130,7 +130,7 @@ def utilisation(allocatable: Amounts, taken: Amounts) -> dict[str, float]:
 
 
 def at_task_level(name: str) -> bool:
-    """Whether a task may ask for this slot as a whole, in place of what its containers add up to."""
+    """Return whether a task may request this slot as a whole, instead of the sum of its containers."""
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
@@ -164,7 +164,7 @@ def _raise_to(result: dict[str, int], other: Amounts) -> None:
 
 
 def _counting(amounts: Amounts) -> dict[str, int]:
-    """Only processor and memory make a quality; an amount of 0 is none."""
+    """Only CPU and memory determine the class; an amount of 0 counts as none."""
     return {name: units for name, units in amounts.items() if name in UNASKED and units > 0}
 
 

@@ -1,13 +1,13 @@
-"""Who may see and do what: the one place that decides. What a principal may not see does not exist for it."""
+"""Authorisation, decided only here. Objects that a principal may not see do not exist for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
 from mooring.model.errors import NotAllowed, NotFound
-from mooring.model.tenants import KeyScope, Principal, Role
+from mooring.model.tenancy.tenants import KeyScope, Principal, Role
 
 
 class Action(StrEnum):
@@ -53,8 +53,8 @@ class Action(StrEnum):
     OPERATE = "change who leads and ask for a pass"
 
 
-class _Standing(StrEnum):
-    """What a principal is to a target."""
+class _Relation(StrEnum):
+    """The relation of a principal to a target."""
 
     DOMAIN_ADMIN = "admin of its domain"
     PROJECT_ADMIN = "admin of its project"
@@ -63,37 +63,37 @@ class _Standing(StrEnum):
     ANYBODY = "anybody"
 
 
-_WORK = frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.OWNER})
-_NOBODY: frozenset[_Standing] = frozenset()
+_WORK = frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN, _Relation.OWNER})
+_NOBODY: frozenset[_Relation] = frozenset()
 # Admins may do all of it.
-_GRANTED: dict[Action, frozenset[_Standing]] = {
+_GRANTED: dict[Action, frozenset[_Relation]] = {
     Action.SEE_WORK: _WORK,
     Action.CHANGE_WORK: _WORK,
     Action.ENTER_WORK: _WORK,
-    Action.SUBMIT: frozenset({_Standing.OWNER}),
-    Action.BOOK: frozenset({_Standing.OWNER}),
+    Action.SUBMIT: frozenset({_Relation.OWNER}),
+    Action.BOOK: frozenset({_Relation.OWNER}),
     Action.SEE_BOOKING: _WORK,
     Action.CHANGE_BOOKING: _WORK,
     Action.MAINTAIN: _NOBODY,
-    Action.SEE_DOMAIN: frozenset({_Standing.DOMAIN_ADMIN, _Standing.MEMBER}),
+    Action.SEE_DOMAIN: frozenset({_Relation.DOMAIN_ADMIN, _Relation.MEMBER}),
     Action.CHANGE_DOMAIN: _NOBODY,
-    Action.SEE_PROJECT: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
-    Action.CHANGE_PROJECT: frozenset({_Standing.DOMAIN_ADMIN}),
-    Action.SEE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
-    Action.CHANGE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
-    Action.SEE_SECRETS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
-    Action.CHANGE_SECRETS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
-    Action.SEE_VOLUMES: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
+    Action.SEE_PROJECT: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN, _Relation.MEMBER}),
+    Action.CHANGE_PROJECT: frozenset({_Relation.DOMAIN_ADMIN}),
+    Action.SEE_MEMBERS: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN}),
+    Action.CHANGE_MEMBERS: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN}),
+    Action.SEE_SECRETS: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN, _Relation.MEMBER}),
+    Action.CHANGE_SECRETS: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN}),
+    Action.SEE_VOLUMES: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN, _Relation.MEMBER}),
     Action.CHANGE_VOLUMES: _WORK,
-    Action.SEE_USER: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
-    Action.CHANGE_USER: frozenset({_Standing.DOMAIN_ADMIN}),
+    Action.SEE_USER: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
+    Action.CHANGE_USER: frozenset({_Relation.DOMAIN_ADMIN}),
     # Accounts are those of the machines, which belong to no domain.
     Action.MAP_ACCOUNT: _NOBODY,
-    Action.SEE_KEYPAIR: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
-    Action.CHANGE_KEYPAIR: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
-    Action.SEE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.OWNER, _Standing.MEMBER}),
-    Action.CHANGE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN}),
-    Action.SEE_CLUSTER: frozenset({_Standing.ANYBODY}),
+    Action.SEE_KEYPAIR: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
+    Action.CHANGE_KEYPAIR: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
+    Action.SEE_QUOTA: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN, _Relation.OWNER, _Relation.MEMBER}),
+    Action.CHANGE_QUOTA: frozenset({_Relation.DOMAIN_ADMIN}),
+    Action.SEE_CLUSTER: frozenset({_Relation.ANYBODY}),
     Action.SEE_POOL_ACCESS: _NOBODY,
     Action.SEE_SCALING: _NOBODY,
     Action.CHANGE_POOLS: _NOBODY,
@@ -107,7 +107,7 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.REPAIR: _NOBODY,
     Action.OPERATE: _NOBODY,
 }
-# Without the second there is nothing to refuse: who may not see a thing is told that it does not exist.
+# Without the second there is nothing to refuse: an object that a user may not see does not exist for that user.
 _SEEING = {
     Action.CHANGE_WORK: Action.SEE_WORK,
     Action.ENTER_WORK: Action.SEE_WORK,
@@ -133,36 +133,39 @@ _WORKING = frozenset(
         Action.CHANGE_VOLUMES,
     }
 )
-"""What a keypair for work is good for, as far as it is its user's own."""
+"""The actions that a keypair of scope `work` allows on its user's own objects."""
 _IMPERSONATING = frozenset({Action.CHANGE_USER, Action.CHANGE_KEYPAIR})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What something is done to, by the tenants that it belongs to; None where it belongs to no single one."""
+    """The object of an action, by the tenants that it belongs to; None if it belongs to no single one."""
 
     domain_id: UUID | None = None
     project_id: UUID | None = None
     user_id: UUID | None = None
     role: Role | None = None
-    """Of the user that is changed, or that it is to get."""
+    """The present or the new role of the user that is changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The work that lists and feeds may show: everything, or that of a domain, of some projects, of one user."""
+    """The work that lists and feeds may show: all, or that of a domain, of some projects or of one user."""
 
     everything: bool = False
     domain_id: UUID | None = None
     project_ids: frozenset[UUID] = frozenset()
     user_id: UUID | None = None
+    within: UUID | None = None
+    """Only the user's work in this project."""
 
     def shows(self, target: Target) -> bool:
+        own = self.user_id is not None and target.user_id == self.user_id
         return (
             self.everything
             or (self.domain_id is not None and target.domain_id == self.domain_id)
             or target.project_id in self.project_ids
-            or (self.user_id is not None and target.user_id == self.user_id)
+            or (own and self.within in (None, target.project_id))
         )
 
     @property
@@ -174,7 +177,11 @@ EVERYTHING = Sight(everything=True)
 
 
 def sight(principal: Principal) -> Sight:
-    """What `may` says of seeing work, for a whole list at once."""
+    """Return the visible work as one filter, equivalent to `may` for each workload."""
+    if principal.by_keypair:
+        of_others = principal.role is not Role.USER or principal.project_id in principal.administers
+        projects = frozenset({principal.project_id}) if of_others else frozenset()
+        return replace(own_work(principal), project_ids=projects)
     if principal.is_admin:
         return EVERYTHING
     domain_id = principal.domain_id if principal.role is Role.DOMAIN_ADMIN else None
@@ -182,16 +189,18 @@ def sight(principal: Principal) -> Sight:
 
 
 def own_work(principal: Principal) -> Sight:
-    return Sight(user_id=principal.user_id)
+    return Sight(user_id=principal.user_id, within=principal.project_id if principal.by_keypair else None)
 
 
 def own(principal: Principal) -> Target:
-    """What belongs to the principal itself."""
+    """Return the filter for the principal's own work."""
     return Target(principal.domain_id, principal.project_id, principal.user_id)
 
 
 def may(principal: Principal, action: Action, target: Target) -> bool:
-    granted = principal.is_admin or not _GRANTED[action].isdisjoint(_standings(principal, action, target))
+    if principal.by_keypair and not _within_keypair(principal, action, target):
+        return False
+    granted = principal.is_admin or not _GRANTED[action].isdisjoint(_relations(principal, action, target))
     if principal.scope is KeyScope.READ:
         return granted and action in _READING
     if principal.scope is KeyScope.WORK and action not in _READING:
@@ -199,46 +208,66 @@ def may(principal: Principal, action: Action, target: Target) -> bool:
     return granted
 
 
+def _within_keypair(principal: Principal, action: Action, target: Target) -> bool:
+    """A keypair acts only in its own project and never obtains a wider credential:
+    it cannot set passwords, and manages only keypairs of its own user.
+    """
+    if target.project_id not in (None, principal.project_id):
+        return False
+    if action is Action.CHANGE_KEYPAIR:
+        return target.user_id == principal.user_id
+    return action is not Action.CHANGE_USER
+
+
 def require(principal: Principal, action: Action, target: Target | None = None) -> None:
-    """NotAllowed where the principal may not do it; without a target, to what is its own."""
+    """Raise NotAllowed unless the principal may do it; without a target, to its own objects."""
     if not may(principal, action, target or own(principal)):
         raise _refused(principal, action)
 
 
-def require_seen(principal: Principal, action: Action, target: Target, what: str) -> None:
-    """As `require`, but NotFound where the principal may not even see `what` it would be done to."""
+def require_visible(principal: Principal, action: Action, target: Target, what: str) -> None:
+    """As `require`, but raise NotFound if the principal may not even see the object."""
     if not may(principal, _SEEING.get(action, action), target):
         raise not_there(what)
     require(principal, action, target)
 
 
 def not_there(what: str) -> NotFound:
-    """The same words for what does not exist and for what may not be seen."""
-    return NotFound(f"there is no {what}")
+    """Return the same error for objects that do not exist and for those that may not be seen.
+
+    `what` begins with the noun of the object, such as `pool 'main'`; clients find the noun in the details.
+    """
+    noun, _, name = what.partition(" ")
+    return NotFound(f"there is no {what}", details={"noun": noun, "name": name.strip("'\"")})
 
 
-def _standings(principal: Principal, action: Action, target: Target) -> set[_Standing]:
-    found = {_Standing.ANYBODY}
+def _relations(principal: Principal, action: Action, target: Target) -> set[_Relation]:
+    found = {_Relation.ANYBODY}
     if principal.role is Role.DOMAIN_ADMIN and target.domain_id == principal.domain_id:
         # To reset the password of an admin, or to make it a keypair, would be to become one.
         impersonates = action in _IMPERSONATING and target.role is Role.ADMIN
         of_the_domain_itself = action is Action.CHANGE_QUOTA and target.project_id is None and target.user_id is None
         if not impersonates and not of_the_domain_itself:
-            found.add(_Standing.DOMAIN_ADMIN)
+            found.add(_Relation.DOMAIN_ADMIN)
     if target.project_id in principal.administers:
-        found.add(_Standing.PROJECT_ADMIN)
+        found.add(_Relation.PROJECT_ADMIN)
     if target.user_id is not None:
         if target.user_id == principal.user_id:
-            found.add(_Standing.OWNER)
+            found.add(_Relation.OWNER)
     elif target.project_id is not None:
         if target.project_id in principal.projects:
-            found.add(_Standing.MEMBER)
+            found.add(_Relation.MEMBER)
     elif target.domain_id == principal.domain_id:
-        found.add(_Standing.MEMBER)
+        found.add(_Relation.MEMBER)
     return found
 
 
 def _refused(principal: Principal, action: Action) -> NotAllowed:
+    if principal.by_keypair and action in _IMPERSONATING and principal.scope is KeyScope.ALL:
+        return NotAllowed(
+            f"a keypair may not {action} of others, since it could get itself a wider credential: log in by password",
+            code="keypair-scope",
+        )
     if principal.scope is not KeyScope.ALL:
         good_for = "looking" if principal.scope is KeyScope.READ else "work of one's own"
         return NotAllowed(

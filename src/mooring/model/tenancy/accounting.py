@@ -1,17 +1,17 @@
-"""Reports of use: by whom it is summed, and how amounts over time read to people."""
+"""Usage reports: grouping, and the units of amounts over time."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from mooring.model.slots import UNITS_PER_ONE, slot_type
+from mooring.model.resources.slots import UNITS_PER_ONE, slot_type
 
 _HOUR = 3600
 _GIGABYTE = 2**30
 
 
 class By(StrEnum):
-    """What a report of use has a line for."""
+    """The grouping of a usage report."""
 
     DOMAIN = "domain"
     PROJECT = "project"
@@ -21,12 +21,12 @@ class By(StrEnum):
 
 
 def hours_unit(slot: str) -> str:
-    """What a slot hour is an hour of: bytes are counted by the gigabyte."""
+    """Return the unit of a slot hour: bytes are counted in gibibytes."""
     return "Gi" if slot_type(slot).kind == "bytes" else "1"
 
 
 def slot_hours(slot: str, amount_seconds: int) -> str:
-    """Base units times seconds as slot hours, rounded to thousandths."""
+    """Return base units times seconds as slot hours, rounded to thousandths."""
     kind = slot_type(slot).kind
     per_hour = _HOUR * (_GIGABYTE if kind == "bytes" else UNITS_PER_ONE[kind])
     thousandths = (amount_seconds * 1000 + per_hour // 2) // per_hour

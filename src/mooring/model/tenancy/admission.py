@@ -1,4 +1,4 @@
-"""Admission as data: what stands in a workload's way, what would wake it, and how its last look came out."""
+"""Admission as data: the error that refuses a workload, the changes that requeue it, and the last check."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from mooring.model.errors import MooringError
-from mooring.model.quotas import Tenant, Violation
 from mooring.model.reasons import Cure, Reason
+from mooring.model.tenancy.quotas import Tenant, Violation
 
 
 @dataclass(frozen=True, slots=True)
 class Awaits:
-    """After which change another look is worth it: less use or other limits of tenants, a time, ends of workloads."""
+    """The changes after which a new check is useful: usage or limits of tenants, a time, ends of workloads."""
 
     tenants: frozenset[Tenant] = frozenset()
     until: datetime | None = None
@@ -26,7 +26,7 @@ NOTHING = Awaits()
 
 
 def all_of(parts: Iterable[Awaits]) -> Awaits:
-    """All of it has to happen, so the latest time."""
+    """Return the union; all of it has to happen, so the latest time counts."""
     every = list(parts)
     return Awaits(
         frozenset(tenant for each in every for tenant in each.tenants),
@@ -36,7 +36,7 @@ def all_of(parts: Iterable[Awaits]) -> Awaits:
 
 
 class AdmissionError(MooringError):
-    """Why a workload may not run now, or not be handed in at all."""
+    """The error that refuses a workload for now, or its submission."""
 
     code = "admission-refused"
 
@@ -50,8 +50,8 @@ class AdmissionError(MooringError):
         awaits: Awaits = NOTHING,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        told = {"violations": [violation.as_dict() for violation in violations]} if violations else {}
-        super().__init__(message, code=code, details={**told, **(details or {})})
+        found = {"violations": [violation.as_dict() for violation in violations]} if violations else {}
+        super().__init__(message, code=code, details={**found, **(details or {})})
         self.cure = cure
         self.violations = tuple(violations)
         self.awaits = awaits
@@ -62,7 +62,7 @@ class AdmissionError(MooringError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A look at a workload: when, the validators that it passed, and why others said no."""
+    """One admission check of a workload: its time, the validators that passed, and the failures of others."""
 
     at: datetime
     passed: tuple[str, ...]

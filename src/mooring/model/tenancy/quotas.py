@@ -1,4 +1,4 @@
-"""Quotas: how much tenants may use at once, over all pools together, and who exceeds what by how much."""
+"""Quotas: limits on the concurrent use of tenants over all pools, and their violations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 SESSIONS = "sessions"
-"""Counted as a slot of tenants: workloads that have something on a node."""
+"""A slot of tenants that counts workloads which occupy a node."""
 PRIVATE_SESSIONS = "private-sessions"
 
 
@@ -21,7 +21,7 @@ class Scope(StrEnum):
 
 
 class Tenant(NamedTuple):
-    """One that has quotas: a keypair by its access key, the others by their ids as text."""
+    """A tenant with quotas: a keypair by its access key, the others by their ids as text."""
 
     scope: Scope
     id: str
@@ -33,7 +33,7 @@ class Violation:
 
     tenant: Tenant
     name: str
-    """What people call the tenant."""
+    """The name of the tenant."""
     slot: str
     used: int
     requested: int
@@ -42,6 +42,11 @@ class Violation:
     @property
     def excess(self) -> int:
         return self.used + self.requested - self.limit
+
+    @property
+    def hopeless(self) -> bool:
+        """True if the request alone exceeds the limit, so that no release of others can help."""
+        return self.requested > self.limit
 
     def as_dict(self) -> dict[str, Any]:
         return {

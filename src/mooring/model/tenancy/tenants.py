@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class Role(StrEnum):
-    """A user is an admin of everything, of its domain, or a user; a membership makes it admin of a project."""
+    """The role of a user: admin of everything, admin of its domain, or user; a membership can make it project admin."""
 
     ADMIN = "admin"
     DOMAIN_ADMIN = "domain-admin"
@@ -17,16 +17,21 @@ class Role(StrEnum):
 
 
 class KeyScope(StrEnum):
-    """What a keypair is good for: all that its user may do, handing in and following work, or looking."""
+    """The scope of a keypair: everything its user may do, submitting and following work, or reading."""
 
     ALL = "all"
     WORK = "work"
     READ = "read"
 
+    def covers(self, other: KeyScope) -> bool:
+        """Return whether it allows everything that the other allows."""
+        widest_first = list(KeyScope)
+        return widest_first.index(self) <= widest_first.index(other)
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: a user with the tenancy that its workloads carry."""
+    """An authenticated user, with the tenants that its workloads belong to."""
 
     user_id: UUID
     username: str
@@ -35,14 +40,14 @@ class Principal:
     project_id: UUID
     access_key: str
     administers: frozenset[UUID] = frozenset()
-    """The projects whose admin it is."""
+    """The projects that it is an admin of."""
     projects: frozenset[UUID] = frozenset()
     """The projects that it is a member of."""
     scope: KeyScope = KeyScope.ALL
     by_keypair: bool = False
-    """It came with a keypair, not with a login: it acts in the keypair's project only."""
+    """Authenticated by a keypair, not by a login: it acts in the keypair's project only."""
     address: str | None = None
-    """From where it asks, as far as that is known."""
+    """The address of the caller, if known."""
 
     @property
     def is_admin(self) -> bool:

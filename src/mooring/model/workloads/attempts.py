@@ -1,4 +1,4 @@
-"""What an attempt did: success, retry, expired, give up or skipped; and when equal attempts are one record.
+"""Results of attempts (success, retry, expired, give up, skipped), and the merging of equal ones into one record.
 
 Pure. Waiting for capacity is never an attempt.
 """
@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from mooring.model.workloads import Kind
+from mooring.model.workloads.workload import Kind
 
 
 class Phase(StrEnum):
-    """What was tried."""
+    """The phase of an attempt."""
 
     PLACE = "place"
     BIND = "bind"
@@ -32,19 +32,19 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """How often and how long something is tried; None: for ever."""
+    """The limits of retries, by number and time; None: unlimited."""
 
     max_attempts: int | None = 5
     timeout: timedelta | None = None
 
 
 START_LIMITS = {Kind.SESSION: AttemptLimits(max_attempts=1), Kind.DEPLOYMENT: AttemptLimits(max_attempts=None)}
-"""A session's task that cannot start fails it; a deployment's replica is replaced as often as it takes."""
+"""A session fails if its task cannot start; a deployment's replica is replaced without limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Something that was tried, once."""
+    """One attempt."""
 
     workload_id: UUID
     phase: Phase
@@ -53,7 +53,7 @@ class Attempt:
     message: str | None = None
     task_id: UUID | None = None
     task_index: int | None = None
-    """The successors of a task have its index: attempts at them are attempts at the same thing."""
+    """Replacements of a task have its index, so their attempts count together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,23 @@ class AttemptRecord:
     last_at: datetime
 
     def takes(self, new: Attempt) -> bool:
-        """Whether the new attempt is one more of the same: the message may tell it in other words."""
+        """Return whether the new attempt repeats the last one; the messages may differ."""
         old = self.attempt
         same_thing = (old.workload_id, old.task_index) == (new.workload_id, new.task_index)
         return same_thing and (old.phase, old.result, old.code) == (new.phase, new.result, new.code)
 
 
 def judge(last: AttemptRecord | None, phase: Phase, limits: AttemptLimits, now: datetime) -> Result:
-    """What becomes of something that failed now, by the last record about it."""
+    """Return the result of an attempt that failed now, by the last record."""
     if last is None or last.attempt.phase is not phase or last.attempt.result is Result.SUCCESS:
         return classify(1, timedelta(), limits)
     return classify(last.number + 1, now - last.first_at, limits, last_was_skip=last.attempt.result is Result.SKIPPED)
 
 
 def classify(attempts: int, elapsed: timedelta, limits: AttemptLimits, *, last_was_skip: bool = False) -> Result:
-    """What becomes of something that failed: `attempts` so far with this one, `elapsed` since the first of its phase.
+    """Return the result of a failed attempt: `attempts` includes it, `elapsed` is the time since the first one.
 
-    Giving up goes before expiry. What was only skipped the last time did not fail, so it is not given up for it.
+    Giving up takes precedence over expiry. A skipped attempt did not fail, so it does not count towards giving up.
     """
     if limits.max_attempts is not None and attempts >= limits.max_attempts and not last_was_skip:
         return Result.GIVE_UP

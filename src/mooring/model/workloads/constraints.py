@@ -1,4 +1,4 @@
-"""What a task demands of its place beyond amounts, with Kubernetes' meaning where Kubernetes has it.
+"""Placement constraints of a task, with Kubernetes' meaning where Kubernetes has them.
 
 A namespace there is a project here. Everything is frozen and hashable: equal constraints make equal shapes.
 """
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
-from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import Labels, Operator, Requirement, Selector, check_selector, key_problem, value_problem
+from mooring.model.resources.devices import DeviceDemand
 
 NODE_NAME_FIELD = "metadata.name"
 OWN_TAINTS = "mooring/"
-"""How the keys of taints begin that Mooring sets by itself."""
+"""The prefix of the keys of taints that Mooring sets."""
 
 
 class Effect(StrEnum):
@@ -43,7 +43,7 @@ class Toleration:
     value: str = ""
     effect: Effect | None = None
     seconds: int | None = None
-    """How long a running task stays beside a NoExecute taint; None: for ever."""
+    """The time that a running task tolerates a NoExecute taint; None: indefinitely."""
 
     def tolerates(self, taint: Taint) -> bool:
         if self.effect is not None and self.effect is not taint.effect:
@@ -68,7 +68,7 @@ class NodeTerm:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, if anything is; a wrong term matches no node."""
+        """The problem, if it is invalid; an invalid one matches no node."""
         for requirement in self.labels:
             if requirement.problem is not None:
                 return requirement.problem
@@ -137,12 +137,12 @@ class MachineImage:
 
 @dataclass(frozen=True, slots=True)
 class MountedVolume:
-    """A volume that is on one node alone. Without a node it will be where the first task that mounts it goes."""
+    """A volume on one node. Without a node, the first task that mounts it decides."""
 
     name: str
     node_id: UUID | None = None
     node: str | None = None
-    """Its name; with no id beside it the node was removed."""
+    """Its name; without an id, the node was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,27 +162,27 @@ class Constraints:
     spread: tuple[Spread, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     ports_wanted: int = 0
-    """How many ports of the node's range it needs; the lowest free ones are picked."""
+    """The number of node ports that it needs; the lowest free ones are assigned."""
     images: tuple[str, ...] = ()
     """Container images, for preferring nodes that have them."""
     machine_image: MachineImage | None = None
     licence: str | None = None
     volume_zones: tuple[tuple[str, frozenset[str]], ...] = ()
-    """Per label key the values that its volumes allow."""
+    """By label key, the values that its volumes allow."""
     volumes: tuple[MountedVolume, ...] = ()
     volume_bytes: int = 0
-    """Storage that each task brings with it, beside what it asks for: volumes that come to their node with it."""
+    """Storage beyond the request: volumes that are created on the node with the task."""
     devices: tuple[DeviceDemand, ...] = ()
-    """What it asks of the devices of its slots."""
+    """Requirements for the devices of its slots."""
     designated: frozenset[str] = frozenset()
-    """Node names; demanded if `designated_strictly`, otherwise preferred before every score."""
+    """Node names; required if `designated_strictly`, otherwise preferred regardless of score."""
     designated_strictly: bool = False
     failed_on: frozenset[UUID] = frozenset()
-    """Nodes where this workload failed before; they come last."""
+    """Nodes where this workload has failed; they come last."""
 
 
 def check_constraints(constraints: Constraints) -> None:
-    """InvalidInput that names the first thing which cannot be meant."""
+    """Raise InvalidInput for the first invalid constraint."""
     for key, value in (*constraints.labels, *constraints.node_selector):
         problem = key_problem(key) or value_problem(value)
         if problem is not None:
@@ -211,7 +211,7 @@ def check_constraints(constraints: Constraints) -> None:
 
 
 def check_task_terms(constraints: Constraints) -> None:
-    """InvalidInput for a selector of an affinity term that cannot be meant."""
+    """Raise InvalidInput for an invalid selector of an affinity term."""
     for what, terms in (
         ("affinity", constraints.affinity),
         ("anti-affinity", constraints.anti_affinity),
@@ -223,7 +223,7 @@ def check_task_terms(constraints: Constraints) -> None:
 
 
 def check_spread(constraints: Constraints) -> None:
-    """InvalidInput for a spread constraint that cannot be meant."""
+    """Raise InvalidInput for an invalid spread constraint."""
     for spread in constraints.spread:
         if spread.max_skew < 1 or (spread.min_domains is not None and spread.min_domains < 1):
             raise InvalidInput("spread: max_skew and min_domains begin at 1", code="invalid-constraint")

@@ -1,4 +1,4 @@
-"""What a task is made from: containers with what they need, volumes between them, and how their health is asked."""
+"""The template of a task: containers with their requests, volumes and probes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
+from uuid import UUID
 
-from mooring.model.slots import Amounts
+from mooring.model.resources.slots import Amounts
 
 Capability = Literal[
     "AUDIT_WRITE",
@@ -25,11 +26,11 @@ Capability = Literal[
     "SETUID",
     "SYS_CHROOT",
 ]
-"""What a container may keep of root's powers: those that Docker gives to all."""
+"""The capabilities that a container may keep: Docker's default set."""
 
 
 class Restart(StrEnum):
-    """What the agent does with a process that ended by itself."""
+    """The restart policy for a process that ended by itself."""
 
     NEVER = "never"
     ON_FAILURE = "on-failure"
@@ -37,7 +38,7 @@ class Restart(StrEnum):
 
 
 class Pull(StrEnum):
-    """When an image is fetched."""
+    """The image pull policy."""
 
     ALWAYS = "always"
     IF_NOT_PRESENT = "if-not-present"
@@ -46,29 +47,29 @@ class Pull(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question about a container's health: a command in it, or its own address by HTTP, or just by TCP."""
+    """A probe of a container's health: a command, an HTTP request or a TCP connection."""
 
     command: tuple[str, ...] = ()
     path: str | None = None
-    """Of an HTTP request; 200 to 399 is well."""
+    """The path of an HTTP request; statuses 200 to 399 are a success."""
     port: int | None = None
     delay_seconds: int = 0
-    """After its start, before the first question."""
+    """The delay of the first probe after the start."""
     interval_seconds: int = 10
     timeout_seconds: int = 1
     failures: int = 3
-    """So many in a row, and it is not well any more."""
+    """Consecutive failures after which it is unhealthy."""
     successes: int = 1
-    """So many in a row, and it is well again."""
+    """Consecutive successes after which it is healthy again."""
 
 
 class VolumeKind(StrEnum):
     NAMED = "named"
     """The project's volume of that name, which outlives the task."""
     HOST = "host"
-    """A folder of the node, where an admin allows it."""
+    """A folder of the node, if an admin allows it."""
     SCRATCH = "scratch"
-    """Empty at first, shared by the containers of the task, gone with it."""
+    """Empty at first, shared by the containers of the task, deleted with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Volume:
 class Mount:
     volume: str
     path: str
-    """Where in the container."""
+    """The path in the container."""
     read_only: bool = False
 
 
@@ -97,36 +98,55 @@ class Container:
     environment: Mapping[str, str] = field(default_factory=dict)
     working_folder: str | None = None
     slots: Amounts = field(default_factory=dict)
-    """What it asks for."""
+    """Its request by slot."""
     limits: Amounts = field(default_factory=dict)
     sidecar: bool = False
-    """An init container that keeps running beside those that follow."""
+    """An init container that keeps running."""
     pull: Pull = Pull.IF_NOT_PRESENT
     ports: tuple[int, ...] = ()
-    """What it listens on, the most important first; the task's ports of its node lead there in this order."""
+    """The ports it listens on, the most important first; the task's node ports map to them in this order."""
     mounts: tuple[Mount, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """Names of secrets of its project by the file, in /run/secrets, that it finds each in."""
+    """Names of project secrets by their file in /run/secrets."""
     readiness: Probe | None = None
-    """Until it succeeds, and while it fails, nobody is sent to the task."""
+    """The task receives no traffic until it succeeds, and while it fails."""
     liveness: Probe | None = None
-    """Where it fails the container is killed and, if its restart policy says so, started again."""
+    """If it fails, the container is killed and, if its restart policy says so, restarted."""
     user: str | None = None
-    """`uid`, `uid:gid` or a name that its image knows; None: as the image says."""
+    """`uid`, `uid:gid` or a user name of the image; None: the image's default."""
     read_only: bool = False
-    """Its root file system is."""
+    """Its root file system is read-only."""
     capabilities: tuple[str, ...] = ()
-    """Those that it keeps, without CAP_; all others are dropped."""
+    """The capabilities that it keeps, without CAP_; all others are dropped."""
     privileged: bool = False
     shared_memory: int | None = None
-    """Bytes of /dev/shm; None: as the engine does."""
+    """Bytes of /dev/shm; None: the engine's default."""
     terminal: bool = False
-    """It has a terminal and an input, which `attach` reaches."""
+    """It has a terminal and an input, to which `attach` connects."""
+    script: str | None = None
+    """A script that runs as its command; the first word of `command` is the script's name, the others its arguments."""
+    stdin: bool = False
+    """Its standard input is open, and `attach` connects to it."""
+    terminal_rows: int = 24
+    terminal_columns: int = 80
+    """Size of the terminal at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder of the submitter's machine that a task uses directly, and what proves that a node has this very one."""
+
+    folder: str
+    uid: int
+    """The submitter's OS user, which has to be the task's."""
+    boot_id: str
+    device: int
+    inode: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTemplate:
-    """What every task of a workload is made from."""
+    """The template of every task of a workload."""
 
     containers: tuple[Container, ...]
     restart: Restart = Restart.NEVER
@@ -134,13 +154,16 @@ class TaskTemplate:
     stop_grace_seconds: int = 10
     architecture: str | None = None
     init_containers: tuple[Container, ...] = ()
-    """They run to their end one after the other before the containers start, except for sidecars."""
+    """They run to completion one after the other before the containers start, except for sidecars."""
     overhead: Amounts = field(default_factory=dict)
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
-    """Of the task as a whole: processor, memory and hugepages in place of what the containers add up to."""
+    """Of the task as a whole: CPU, memory and hugepages instead of the sum of the containers."""
 
     volumes: tuple[Volume, ...] = ()
+    upload: UUID | None = None
+    """The uploaded folder whose content each task finds in its working folder."""
+    local_folder: LocalFolder | None = None
 
     @property
     def all_containers(self) -> tuple[Container, ...]:

@@ -1,4 +1,4 @@
-"""What a workload waits for: the end of others, in a way that it names."""
+"""Dependencies of a workload on the ends of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Condition(StrEnum):
 
 
 class OnDependencyFailure(StrEnum):
-    """What becomes of a workload whose dependency ended in another way than it waits for."""
+    """The policy for a workload whose dependency cannot be met."""
 
     CANCEL = "cancel"
     WAIT = "wait"
@@ -26,12 +26,12 @@ class Fate(StrEnum):
     MET = "met"
     OPEN = "open"
     BROKEN = "broken"
-    """It can never be met any more."""
+    """It can no longer be met."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Another workload, with its status as it was read."""
+    """Another workload and its status when it was read."""
 
     workload_id: UUID
     name: str

@@ -1,6 +1,6 @@
-"""Groups: workloads of one user that are kept apart or brought together on nodes, by wish or strictly.
+"""Groups: workloads of one user that are spread over nodes or packed together, as a preference or strictly.
 
-A group is told to placement in the terms that it knows: its members carry a label that no request may set, and ask for
+A group reaches placement in the terms that it knows: its members carry a label that no request may set, and ask for
 or shun nodes with tasks that carry it.
 """
 
@@ -11,14 +11,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
-from mooring.model.constraints import NODE_NAME_FIELD, Constraints, PreferredTasks, Spread, TaskTerm
 from mooring.model.labels import Requirement, Selector, equal_to
+from mooring.model.workloads.constraints import (
+    NODE_NAME_FIELD,
+    Constraints,
+    PreferredTasks,
+    Spread,
+    TaskTerm,
+)
 
 RESERVED_PREFIX = "mooring/"
-"""Of label keys that requests may not name."""
+"""The prefix of label keys that requests may not use."""
 GROUP_LABEL = f"{RESERVED_PREFIX}group"
-LONGEST_NAME = 30
-"""A label's value holds the owner's id beside the name."""
+MAX_NAME_LENGTH = 30
+"""Maximum length of a name: the label's value also holds the owner's id."""
 
 _PREFERRED_WEIGHT = 100
 
@@ -41,7 +47,7 @@ class Group:
 
 
 def grouped(constraints: Constraints, group: Group, owner: UUID) -> Constraints:
-    """The constraints of a member: strictly apart or together per node, or by a wish that counts members."""
+    """Return the constraints of a member: strict (anti-)affinity per node, or a preference that counts members."""
     label = (GROUP_LABEL, f"{owner.hex}.{group.name}")
     members = equal_to(dict((label,)))
     term = TaskTerm(NODE_NAME_FIELD, members)
@@ -59,18 +65,18 @@ def grouped(constraints: Constraints, group: Group, owner: UUID) -> Constraints:
 
 
 def group_of(constraints: Constraints) -> str | None:
-    """The name of the group that the tasks belong to."""
+    """Return the name of the group that the tasks belong to."""
     value = dict(constraints.labels).get(GROUP_LABEL)
     return None if value is None else value.partition(".")[2]
 
 
 def is_of_group(term: TaskTerm) -> bool:
-    """Whether a demand is that of a strict group. Nobody is preempted to meet one."""
+    """Return whether a constraint is that of a strict group, for which nothing is preempted."""
     return term.selector is not None and any(r.key == GROUP_LABEL for r in term.selector.requirements)
 
 
 def reserved_keys(constraints: Constraints) -> list[str]:
-    """Label keys that a request names although they are Mooring's own."""
+    """Return the reserved label keys that a request uses."""
     named = {key for key, _ in constraints.labels} | {requirement.key for requirement in _requirements(constraints)}
     return sorted(key for key in named if key.startswith(RESERVED_PREFIX))
 

@@ -1,4 +1,4 @@
-"""When a session that nobody uses is told so, and when it ends."""
+"""The idle timeout of sessions: warning and end."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from mooring.model.durations import format_duration
+from mooring.model.calendar.durations import format_duration
 from mooring.model.reasons import Reason
 
 IDLE_TIMEOUT = "idle-timeout"
-"""The code of the reason why an idle session ends."""
-LEAST_SECONDS = 60
-"""More often than once a minute nobody can tell whether a task is idle."""
+"""The reason code of an idle timeout."""
+MIN_IDLE_SECONDS = 60
+"""The minimum: activity is measured once a minute."""
 _ACTIVE_MILLICORES = 20
 _ACTIVE_BYTES_PER_SECOND = 1024
-"""A server that nobody talks to still writes a line or answers a question about its health now and then."""
+"""Activity below this counts as idle: an unused server still logs a line or answers a health check now and then."""
 _WARNED_AFTER = 0.8
 
 
@@ -23,13 +23,13 @@ class Step(StrEnum):
     NONE = "none"
     WARN = "warn"
     FORGIVE = "forgive"
-    """It was warned, and then did something."""
+    """It was active again after the warning."""
     END = "end"
 
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """Of a session: since when it does nothing, for how long it may, and whether it was told."""
+    """The idleness of a session: its start, the timeout, and the time of the warning."""
 
     since: datetime
     timeout: timedelta
@@ -37,17 +37,17 @@ class Idleness:
 
     @property
     def warned(self) -> bool:
-        """Of this idleness, not of one before."""
+        """Of this idle period, not of an earlier one."""
         return self.warned_at is not None and self.warned_at >= self._warned_from
 
     @property
     def ends_at(self) -> datetime:
-        """If it goes on like this; whoever is told late still has the rest of the time."""
+        """The end if it stays idle; a late warning still leaves the rest of the time."""
         end = self.since + self.timeout
         return max(end, self.warned_at + self.timeout * (1 - _WARNED_AFTER)) if self.warned and self.warned_at else end
 
     def step(self, known_until: datetime) -> Step:
-        """What is due by what is known until then: that nobody has measured anything proves nothing."""
+        """Return the action that is due. Only time up to the last measurement (`known_until`) counts as idle."""
         if self.warned:
             return Step.END if known_until >= self.ends_at else Step.NONE
         if known_until >= self._warned_from:

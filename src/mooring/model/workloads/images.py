@@ -1,4 +1,4 @@
-"""Names of container images: taken apart, checked, and in the one form that they are compared by. Pure."""
+"""Container image names: parsing, checks, and the canonical form for comparisons. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from functools import lru_cache
 from mooring.model.errors import InvalidInput
 from mooring.model.names import shown
 
-MOST_REPORTED = 200
-"""Names of images that a node tells of: it is the large ones that are worth going where they are."""
+MAX_REPORTED_IMAGES = 200
+"""Maximum images that a node reports, the largest first: those matter for image locality."""
 DOCKER_HUB = "docker.io"
-"""The registry of names that mention none."""
+"""The registry of names without one."""
 _HUB_ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
 _OFFICIAL = "library"
-LONGEST_REGISTRY = 127
-"""Of those that one can log in to."""
-_LONGEST_REPOSITORY = 255
-_LONGEST_SHOWN = 80
+MAX_REGISTRY_LENGTH = 127
+"""Maximum length of a registry for logins."""
+_MAX_REPOSITORY_LENGTH = 255
+_MAX_SHOWN_LENGTH = 80
 _HEX_DIGITS = {"sha256": 64, "sha512": 128}
 
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
@@ -28,26 +28,26 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ImageName:
-    """`registry/repository:tag` or `registry/repository@digest`; `str` gives it whole, as engines understand it."""
+    """`registry/repository:tag` or `registry/repository@digest`; `str` returns the full name for engines."""
 
     registry: str
-    """A host, with its port where that is not the usual one."""
+    """A host, with its port if it is not the default."""
     repository: str
     tag: str = "latest"
     digest: str | None = None
-    """Says alone which image it is: the tag beside it is only for people."""
+    """Identifies the image; a tag beside it is informational."""
 
     def __str__(self) -> str:
         return f"{self.registry}/{self.repository}" + (f"@{self.digest}" if self.digest else f":{self.tag}")
 
     @property
     def short(self) -> str:
-        """As a person would write it: `nginx:1.27`."""
+        """The short form: `nginx:1.27`."""
         return str(self).removeprefix(f"{DOCKER_HUB}/").removeprefix(f"{_OFFICIAL}/")
 
 
 def parse_image(text: str) -> ImageName:
-    """InvalidInput, saying which part is wrong, for what is no name of an image."""
+    """Return the parsed name; raise InvalidInput that names the invalid part."""
     rest, at, digest = text.partition("@")
     if at:
         _check_digest(text, digest)
@@ -56,8 +56,8 @@ def parse_image(text: str) -> ImageName:
         raise _wrong(text, "a tag is 1 to 128 letters, digits, '_', '.' and '-', and begins with none of the last two")
     registry, repository = _apart(rest)
     _check_registry(text, registry)
-    if len(registry) + 1 + len(repository) > _LONGEST_REPOSITORY:
-        raise _wrong(text, f"without its tag it has at most {_LONGEST_REPOSITORY} characters")
+    if len(registry) + 1 + len(repository) > _MAX_REPOSITORY_LENGTH:
+        raise _wrong(text, f"without its tag it has at most {_MAX_REPOSITORY_LENGTH} characters")
     if repository != repository.lower():
         raise _wrong(text, "it is written in lower case, except for its tag")
     if not all(_PART.fullmatch(part) for part in repository.split("/")):
@@ -66,16 +66,16 @@ def parse_image(text: str) -> ImageName:
 
 
 def parse_registry(text: str) -> str:
-    """A registry alone, as `ImageName` has it; InvalidInput for what no name of an image can begin with."""
+    """Return a registry in the form of `ImageName`; raise InvalidInput for an invalid one."""
     registry = DOCKER_HUB if text in _HUB_ALIASES else text
     try:
         found = parse_image(f"{registry}/{_OFFICIAL}/image").registry
     except InvalidInput:
         found = None
-    if found != registry or len(registry) > LONGEST_REGISTRY:
+    if found != registry or len(registry) > MAX_REGISTRY_LENGTH:
         raise InvalidInput(
-            f"{shown(text[:_LONGEST_SHOWN])!r} is no registry: write its host in lower case, with its port where that"
-            " is not the usual one, such as ghcr.io or registry.example.org:5000",
+            f"{shown(text[:_MAX_SHOWN_LENGTH])!r} is not a registry: write its host in lower case, with its port if"
+            " that is not the default, such as ghcr.io or registry.example.org:5000",
             code="invalid-registry",
         )
     return registry
@@ -83,7 +83,7 @@ def parse_registry(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def comparable(text: str) -> str:
-    """The form in which names are compared: `docker.io/library/nginx:latest`. What is no name is only itself."""
+    """Return the canonical form: `docker.io/library/nginx:latest`. An invalid name is returned as it is."""
     try:
         return str(parse_image(text))
     except InvalidInput:
@@ -91,13 +91,13 @@ def comparable(text: str) -> str:
 
 
 def _without_tag(text: str) -> tuple[str, str | None]:
-    """A colon before the last slash is that of a port."""
+    """Split off the tag; a colon before the last slash belongs to a port."""
     head, colon, tag = text.rpartition(":")
     return (head, tag) if colon and "/" not in tag else (text, None)
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """What stands before the first slash is a registry if it looks like a host, otherwise the first of a path."""
+    """Split off the registry: the part before the first slash if it looks like a host, else the default."""
     first, slash, rest = text.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         registry, repository = first, rest
@@ -126,5 +126,7 @@ def _check_digest(text: str, digest: str) -> None:
 
 
 def _wrong(text: str, rule: str) -> InvalidInput:
-    name = shown(text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "...")
-    return InvalidInput(f"image {name!r} is no name of an image: {rule}", code="invalid-image", details={"image": name})
+    name = shown(text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 3] + "...")
+    return InvalidInput(
+        f"image {name!r} is not a valid image name: {rule}", code="invalid-image", details={"image": name}
+    )

@@ -1,38 +1,38 @@
-"""The life of a lab, as a view: what its timeslot and its workload together mean to whoever booked it."""
+"""The lifecycle of a lab, derived from the statuses of its timeslot and its workload."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
 
+from mooring.model.calendar.timeslots import Timeslot, TimeslotStatus
 from mooring.model.lifecycle import WorkloadStatus, is_workload_end
-from mooring.model.timeslots import Timeslot, TimeslotStatus
 
 
 class LabState(StrEnum):
     PENDING = "pending"
-    """Whether it gets its room is not decided yet."""
+    """Its timeslot is not confirmed yet."""
     SCHEDULED = "scheduled"
     INSTANTIATING = "instantiating"
-    """Its lead has begun, and not all of it runs yet."""
+    """Its lead time has begun, and not all of its tasks run yet."""
     READY = "ready"
-    """It runs before its time begins."""
+    """It runs before its start."""
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
     ARCHIVED = "archived"
     """Ended and taken off the lists."""
     TERMINATED = "terminated"
-    """Refused, or given up by whoever may."""
+    """Declined or cancelled."""
     EXPIRED = "expired"
-    """It could not start within its grace."""
+    """It could not start within its grace period."""
 
 
 L = LabState
 
 
 def lab_state(slot: Timeslot, workload: WorkloadStatus, now: datetime, *, removed: bool = False) -> LabState:
-    """`removed`: its workload was taken off the lists."""
+    """Return the phase of a lab; `removed`: its workload was taken off the lists."""
     if slot.status is TimeslotStatus.EXPIRED or workload is WorkloadStatus.EXPIRED:
         return L.EXPIRED
     if workload is WorkloadStatus.TERMINATING:
@@ -52,7 +52,7 @@ def lab_state(slot: Timeslot, workload: WorkloadStatus, now: datetime, *, remove
 
 
 def _ended(slot: Timeslot, workload: WorkloadStatus, *, removed: bool) -> LabState:
-    """A lab that was stopped since its time was over has done its work; one that was stopped before has not."""
+    """A lab that was stopped at the end of its timeslot has completed; one that was stopped earlier has not."""
     over = slot.status in (TimeslotStatus.ENDED, TimeslotStatus.RELEASED)
     if workload is WorkloadStatus.CANCELLED and not over:
         return L.TERMINATED

@@ -1,4 +1,4 @@
-"""Paths as tenants write them: absolute, without steps back, and nothing that an engine would read as two."""
+"""Paths from tenants: absolute, without `..`, and without separators of container engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mooring.model.names import shown
 
 
 def check_path(path: str, *, what: str) -> str:
-    """The path without a slash at its end. `.`, `..`, `//`, control characters, `:`, `,` and `"` are refused."""
+    """Return the path without a trailing slash; refuse `.`, `..`, `//`, control characters, `:`, `,` and `"`."""
     parts = path.rstrip("/").split("/")
     if parts[0] or any(part in ("", ".", "..") for part in parts[1:]):
         raise InvalidInput(
@@ -24,5 +24,5 @@ def check_path(path: str, *, what: str) -> str:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether the path is the folder or in it; both as `check_path` gives them."""
+    """Return whether the path is the folder or inside it; both as `check_path` returns them."""
     return PurePosixPath(path).is_relative_to(folder)

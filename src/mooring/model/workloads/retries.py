@@ -1,4 +1,4 @@
-"""Which tasks of a session get a successor when they end badly, and which of these ends use up a retry. Pure."""
+"""The retry policy: which failed tasks of a session are replaced, and which failures use up a retry. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from collections.abc import Collection
 from mooring.model.lifecycle import TaskStatus
 
 TIME_LIMIT = "time-limit"
-"""The code of the reason why a task ends whose time is over."""
+"""The reason code of the time limit."""
 _NODE_FAILED = frozenset({"node-rebooted", "record-lost"})
-"""Codes of agents for an end that was their node's doing."""
+"""Agent reason codes for an end caused by the node."""
 PULL_RETRIES = 6
-"""How often a task that failed for want of its image is tried again at least: it did nothing wrong, and waits a minute
-in all for a registry that comes back."""
+"""Minimum retries after a failed image pull: the task is not at fault, and together they wait a minute
+for the registry to come back."""
 _PULL_FAILED = frozenset({"image-pull-failed", "image-not-present"})
-"""Codes of agents for an image that their node could not get, and another may."""
+"""Agent reason codes for an image that this node could not pull, but another may."""
 _IMAGE_REFUSED = frozenset({"image-not-found", "image-denied", "invalid-image"})
-"""Codes of agents for an image that no node gets until a person does something about it."""
+"""Agent reason codes for an image that no node can pull until somebody fixes it."""
+DISK_FULL = "disk-full"
+"""The agent reason code for a node without the disk space to start a task; another may have it."""
+_ANOTHER_NODE_MAY = _PULL_FAILED | {DISK_FULL}
 _ON_A_NODE = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING})
 
 
-def comes_again_after_loss(old: TaskStatus, new: TaskStatus, code: str | None, *, type: str) -> bool:
-    """Whether its node took the task along and another is to take it over."""
-    return comes_again(old, type=type) and is_loss(new, code)
+def is_replaced_after_loss(old: TaskStatus, new: TaskStatus, code: str | None, *, type: str) -> bool:
+    """Return whether a task that was lost with its node is replaced on another."""
+    return is_requeued_after_eviction(old, type=type) and is_loss(new, code)
 
 
-def comes_again(old: TaskStatus, *, type: str) -> bool:
-    """Whether a task that could not stay on its node goes on elsewhere: at an interactive one nobody waits any more."""
+def is_requeued_after_eviction(old: TaskStatus, *, type: str) -> bool:
+    """Return whether an evicted task continues elsewhere; an interactive one does not, since its user is gone."""
     return old in _ON_A_NODE and type != "interactive"
 
 
@@ -40,29 +43,29 @@ def is_retried(
     max_retries: int,
     retry_on: Collection[int] | None,
 ) -> bool:
-    """Whether a task that failed by itself, after `failures` of earlier attempts, is tried once more."""
+    """Return whether a failed task is retried after `failures` of earlier attempts."""
     if new is not TaskStatus.FAILED or old not in _ON_A_NODE or failures >= retries_for(code, max_retries):
         return False
-    return retry_on is None or exit_code in retry_on or code in _PULL_FAILED
+    return retry_on is None or exit_code in retry_on or code in _ANOTHER_NODE_MAY
 
 
 def retries_for(code: str | None, max_retries: int) -> int:
-    """How often a task is tried again that failed so, where its owner allowed so many."""
+    """Return the maximum retries for this failure, given the retries that the owner allows."""
     if code in _IMAGE_REFUSED:
         return 0
-    return max(max_retries, PULL_RETRIES) if code in _PULL_FAILED else max_retries
+    return max(max_retries, PULL_RETRIES) if code in _ANOTHER_NODE_MAY else max_retries
 
 
 def is_image_trouble(code: str | None) -> bool:
-    """Whether it could not be prepared because its image did not come."""
+    """Return whether the image could not be pulled."""
     return code in _PULL_FAILED or is_image_refused(code)
 
 
 def is_image_refused(code: str | None) -> bool:
-    """Whether it is of no use to try soon again: its image is missing, or kept from its project."""
+    """Return whether a retry soon is useless: the image does not exist, or the project has no access to it."""
     return code in _IMAGE_REFUSED
 
 
 def is_loss(status: TaskStatus, code: str | None) -> bool:
-    """A task that was lost with its node did not fail: it uses no retry."""
+    """Return whether a task was lost with its node, which is no failure of its own and uses no retry."""
     return status is TaskStatus.LOST or (status is TaskStatus.FAILED and code in _NODE_FAILED)

@@ -1,7 +1,7 @@
-"""A deployment from one template to the next: how many tasks to make and which to retire, step by step. Pure.
+"""The rollout of a deployment: how many tasks to create and which to retire, step by step. Pure.
 
-A task that retires is out of the endpoints at once and is stopped some seconds later; until it is gone it counts among
-those that there may be, but not among those that serve.
+A retiring task leaves the endpoints at once and is stopped some seconds later; until it is gone it counts towards
+the maximum number of tasks, but not as available.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Literal
 from uuid import UUID
 
-from mooring.model.durations import format_duration
+from mooring.model.calendar.durations import format_duration
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus, is_end
 
@@ -29,29 +29,29 @@ class Phase(StrEnum):
     ROLLING = "rolling"
     PAUSED = "paused"
     STALLED = "stalled"
-    """Nothing got better for as long as it may take, so it stopped."""
+    """It made no progress within its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How a deployment's tasks are replaced, and how far that is."""
+    """The rollout policy of a deployment, and its progress."""
 
     surge: str = "1"
-    """So many tasks more than wanted there may be: a number, or a percentage of those, rounded up."""
+    """Maximum extra tasks during a rollout: a number, or a percentage of the replicas, rounded up."""
     unavailable: str = "0"
-    """So many fewer than wanted may be ready: a number, or a percentage of those, rounded down."""
+    """Maximum unavailable tasks during a rollout: a number, or a percentage of the replicas, rounded down."""
     steady_seconds: int = 0
-    """So long a task has to be ready without a break before it counts for what is replaced next."""
+    """Time that a task has to be ready without interruption before it counts as available."""
     drain_seconds: int = 5
-    """Between leaving the endpoints and being stopped."""
+    """Time between leaving the endpoints and the stop."""
     deadline_seconds: int = 600
-    """It stops when nothing got better for so long."""
+    """It stalls after this time without progress."""
     phase: Phase = Phase.DONE
     ready: int = 0
-    """The most tasks of the newest revision that were ready so far."""
+    """The highest number of ready tasks of the newest revision so far."""
     progressed_at: datetime | None = None
     reason: str | None = None
-    """Why it stalled, and how to go on or back."""
+    """The reason why it stalled, with the commands to resume or undo."""
 
     @property
     def unfinished(self) -> bool:
@@ -59,7 +59,7 @@ class Rollout:
 
     @property
     def due_at(self) -> datetime | None:
-        """When it stalls unless something gets better."""
+        """The time at which it stalls without progress."""
         if self.phase is not Phase.ROLLING or self.progressed_at is None:
             return None
         return self.progressed_at + timedelta(seconds=self.deadline_seconds)
@@ -67,24 +67,24 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A task of a deployment that is not over: wanted, or still there though it is not wanted any more."""
+    """A living task of a deployment, wanted or retiring."""
 
     id: UUID
     revision: int
     status: TaskStatus
     ready_at: datetime | None
-    """Since when it is ready; None: it is not."""
+    """The time since which it is ready; None: not ready."""
     created_at: datetime
     index: int = 0
     retiring: bool = False
-    """It is on its way out."""
+    """It has left the endpoints and will be stopped."""
 
     @property
     def ready(self) -> bool:
         return self.ready_at is not None
 
     def steady(self, since: datetime | None) -> bool:
-        """Whether it is ready, at the latest since then if that matters."""
+        """Return whether it is ready, and has been so since a time, if one is given."""
         return self.ready_at is not None and (since is None or self.ready_at <= since)
 
 
@@ -99,7 +99,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a rollout comes to next. `said`: in the history of its deployment."""
+    """The next state of a rollout; `said` goes to the history of its deployment."""
 
     kind: Literal["rolling", "rolled-out", "stalled"]
     rollout: Rollout
@@ -108,7 +108,7 @@ class Progress:
 
 
 def check(rollout: Rollout) -> None:
-    """InvalidInput for what is no number and no percentage, or would let nothing move."""
+    """Raise InvalidInput for a value that is neither a number nor a percentage, or that allows no progress."""
     surge, unavailable = rollout.surge, rollout.unavailable
     for name, share in (("surge", surge), ("unavailable", unavailable)):
         if _SHARE.fullmatch(share) is None:
@@ -117,19 +117,19 @@ def check(rollout: Rollout) -> None:
             )
     if not (_number(surge) or _number(unavailable)):
         raise InvalidInput(
-            "surge and unavailable are both 0, so that no task could ever be replaced: allow at least 1 of either",
+            "surge and unavailable are both 0, so no task could be replaced: allow at least 1 of either",
             code="invalid-rollout",
         )
     if rollout.steady_seconds >= rollout.deadline_seconds:
         raise InvalidInput(
-            f"a task had to be ready for {format_duration(rollout.steady_seconds)} where it all stops after"
-            f" {format_duration(rollout.deadline_seconds)}: the deadline has to be longer",
+            f"a task has to be ready for {format_duration(rollout.steady_seconds)}, and the rollout stalls after"
+            f" {format_duration(rollout.deadline_seconds)}: the deadline must be longer",
             code="invalid-rollout",
         )
 
 
 def bounds(desired: int, surge: str, unavailable: str) -> tuple[int, int]:
-    """How many tasks more than wanted there may be, and how many fewer may be ready; one of them is not 0."""
+    """Return the maximum extra and the maximum unavailable tasks; at least one is not 0."""
     more, fewer = math.ceil(_of(desired, surge)), min(desired, math.floor(_of(desired, unavailable)))
     return (more, fewer) if more or fewer else (0, 1)
 
@@ -150,58 +150,58 @@ def next_step(
     members: Iterable[Member],
     since: datetime | None = None,
 ) -> Step:
-    """What to do now to come from older revisions to this one.
+    """Return the next step from older revisions to this one.
 
-    There are never more than `desired + surge`, those that retire included, and no task that is ready retires where
-    that would leave fewer than `desired - unavailable`. While new tasks start, no more are made. `since`: what got
-    ready later does not count as that yet.
+    There are never more than `desired + surge` tasks, retiring ones included, and no ready task retires if
+    that would leave fewer than `desired - unavailable`. While new tasks start, no more are created. Tasks that
+    became ready after `since` do not count as available yet.
     """
     found = list(members)
-    kept = [member for member in found if not member.retiring]
-    room = max(0, desired + surge - len(found))
-    old = [member for member in kept if member.revision != revision]
+    active = [member for member in found if not member.retiring]
+    creatable = max(0, desired + surge - len(found))
+    old = [member for member in active if member.revision != revision]
     if not old:
-        step = to_scale(desired, kept)
-        return replace(step, create=min(step.create, room))
-    new = [member for member in kept if member.revision == revision]
+        step = to_scale(desired, active)
+        return replace(step, create=min(step.create, creatable))
+    new = [member for member in active if member.revision == revision]
     starting = sum(not member.steady(since) for member in new)
-    create = 0 if starting else min(room, max(0, desired - len(new)))
+    create = 0 if starting else min(creatable, max(0, desired - len(new)))
     least = desired - unavailable
-    broken = max(0, len(kept) - least - starting)
-    spare = max(0, sum(member.steady(since) for member in kept) - least)
+    broken = max(0, len(active) - least - starting)
+    spare = max(0, sum(member.steady(since) for member in active) - least)
     retire = [member for member in worst_first(old) if not member.ready][:broken]
     retire += [member for member in worst_first(old) if member.ready][:spare]
     return Step(create, tuple(retire))
 
 
-def to_scale(desired: int, kept: Sequence[Member]) -> Step:
-    """What to do now to come to so many tasks, whatever they were made from."""
-    surplus = max(0, len(kept) - desired)
-    return Step(max(0, desired - len(kept)), tuple(worst_first(kept)[:surplus]))
+def to_scale(desired: int, active: Sequence[Member]) -> Step:
+    """Return the next step towards this number of tasks, of whatever revision."""
+    surplus = max(0, len(active) - desired)
+    return Step(max(0, desired - len(active)), tuple(worst_first(active)[:surplus]))
 
 
-def proven(revision: int, kept: Iterable[Member]) -> Member | None:
-    """One of those that are ready, of the revision that most of them are of; None where that is this one."""
-    ready = [member for member in kept if member.ready]
+def proven(revision: int, active: Iterable[Member]) -> Member | None:
+    """Return a ready task of the revision that most ready tasks have; None if it is this one."""
+    ready = [member for member in active if member.ready]
     numbers = Counter(member.revision for member in ready)
     best = min(numbers, key=lambda number: (-numbers[number], number), default=revision)
     return None if best == revision else next(member for member in ready if member.revision == best)
 
 
 def is_done(desired: int, revision: int, members: Iterable[Member], since: datetime | None = None) -> bool:
-    kept = [member for member in members if not member.retiring]
-    return len(kept) == desired and all(member.steady(since) and member.revision == revision for member in kept)
+    active = [member for member in members if not member.retiring]
+    return len(active) == desired and all(member.steady(since) and member.revision == revision for member in active)
 
 
 def steady_at(rollout: Rollout, members: Iterable[Member], now: datetime) -> datetime | None:
-    """When the next of those that are ready will have been so for long enough."""
+    """Return the time at which the next ready task becomes available."""
     length = timedelta(seconds=rollout.steady_seconds)
     moments = [member.ready_at + length for member in members if member.ready_at is not None and not member.retiring]
     return min((at for at in moments if at > now), default=None)
 
 
 def worst_first(members: Iterable[Member]) -> list[Member]:
-    """Who goes first: what has no node, then what is not ready, the newest before older ones."""
+    """The order of retirement: tasks without a node, then unready ones, the newest first."""
     newest_first = sorted(members, key=lambda member: (member.created_at, member.index), reverse=True)
     return sorted(newest_first, key=lambda member: (member.ready, _advance(member.status)))
 
@@ -223,7 +223,7 @@ def progress(
     now: datetime,
     lacks: str | None = None,
 ) -> Progress | None:
-    """What is to be done and noted of a rollout now; None: it waits or rests. `lacks`: why tasks of it wait."""
+    """Return the next state of a rollout; None: no change. `lacks` is the reason why its tasks are pending."""
     if rollout.phase is not Phase.ROLLING:
         return None
     since = now - timedelta(seconds=rollout.steady_seconds)
@@ -238,7 +238,7 @@ def progress(
         return None
     said = (
         f"{ready} of {desired} replicas of revision {revision} are ready, and for"
-        f" {format_duration(rollout.deadline_seconds)} nothing got better{f' ({lacks})' if lacks else ''};"
-        f" `mooring rollout undo {name}` goes back, `mooring rollout resume {name}` goes on"
+        f" {format_duration(rollout.deadline_seconds)} there was no progress{f' ({lacks})' if lacks else ''};"
+        f" `mooring rollout undo {name}` rolls back, `mooring rollout resume {name}` continues"
     )
     return Progress("stalled", replace(rollout, phase=Phase.STALLED, reason=said), said=said)

@@ -1,4 +1,4 @@
-"""The terms of a workload: when it may start, how long its tasks may take, and how often they are tried."""
+"""The schedule of a workload: when it may start, how long its tasks may take, and how often they are tried."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from mooring.model.arrays import Array
-from mooring.model.dependencies import Condition, OnDependencyFailure
 from mooring.model.errors import InvalidInput
+from mooring.model.workloads.arrays import Array
+from mooring.model.workloads.dependencies import Condition, OnDependencyFailure
 
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH")
-"""What a task may be sent as a warning."""
+"""The signals that a task may be sent as a warning."""
 _NOTICE = re.compile(rf"(?:SIG)?({'|'.join(SIGNALS)})(?:@(\d{{1,7}}))?", re.ASCII)
 _NOTICE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The signal that a task is sent so many seconds before its time is over."""
+    """The signal that a task is sent this many seconds before its time limit."""
 
     signal: str
     seconds: int
@@ -38,23 +38,23 @@ def parse_notice(written: str) -> Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ScheduleOptions:
     private: bool = False
     starts_at: datetime | None = None
     time_limit_seconds: int | None = None
     idle_timeout_seconds: int | None = None
-    """It ends when its tasks have done nothing for so long."""
+    """It ends after its tasks have been idle for this long."""
     notice: Notice | None = None
     array: Array | None = None
     max_retries: int = 0
     retry_on: tuple[int, ...] | None = None
-    """Exit codes after which it is tried again; None: after any."""
+    """Exit codes that are retried; None: any."""
     dependencies: tuple[tuple[UUID, Condition], ...] = ()
     on_dependency_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
     singleton: str | None = None
-    """Workloads of one user with the same word run one after the other."""
+    """Workloads of one user with the same value run one after the other."""
     booking: UUID | None = None
-    """The timeslot whose room it runs in."""
+    """The timeslot whose reserved capacity it uses."""
 
 
-NO_TERMS = Terms()
+DEFAULT_SCHEDULE = ScheduleOptions()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from enum import StrEnum
 
 STORAGE = "storage"
-"""The slot that sizes of volumes count as."""
+"""The slot that volume sizes count towards."""
 
 
 class VolumeStatus(StrEnum):
     UNPLACED = "unplaced"
-    """The first task that mounts it says where it is."""
+    """The first task that mounts it determines its node."""
     AVAILABLE = "available"
     UNREACHABLE = "unreachable"
-    """Its node is silent: what is in it may come back."""
+    """Its node is silent: the content may come back."""
     LOST = "lost"
-    """Its node was removed, and what was in it with the node."""
+    """Its node was removed, and its content with it."""
     REMOVING = "removing"
-    """It is to go; a node has yet to say that nothing is left of it."""
+    """It is being deleted; a node has yet to confirm."""

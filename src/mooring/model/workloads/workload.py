@@ -1,20 +1,21 @@
-"""Workloads and their tasks: what a tenant asks for, and the units that are placed."""
+"""Workloads, which tenants submit, and their tasks, which are placed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from mooring.model.constraints import Constraints
-from mooring.model.dependencies import Dependency
 from mooring.model.errors import InvalidInput
-from mooring.model.slots import Amounts
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.dependencies import Dependency
 
 FROM_NAME = UUID(int=0)
-"""The id that says: derive one from the name."""
+"""Placeholder: derive the id from the name."""
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 NOBODY = UUID(int=0)
@@ -27,17 +28,17 @@ class Kind(StrEnum):
 
 
 class OnInsufficient(StrEnum):
-    """What happens to a workload whose first placement finds too little room."""
+    """The policy for a workload that cannot be placed at first."""
 
     WAIT = "wait"
     FAIL = "fail"
     SCALE_UP = "scale_up"
-    """It waits, and nodes are asked for where its pool has templates that would take it."""
+    """It waits, and its pool requests nodes if one of its node templates fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt at one task, as placement sees it while it waits."""
+    """One attempt at one task, as placement sees it while it is pending."""
 
     id: UUID
     index: int
@@ -50,15 +51,50 @@ ONE_TASK = (Task(FROM_NAME, 0),)
 
 
 def new_tasks(name: str, count: int) -> tuple[Task, ...]:
-    """Tasks for a workload of that name, with ids that come from it."""
+    """Return tasks for a workload of that name, with ids derived from it."""
     return tuple(Task(uuid5(NAMESPACE_OID, f"task:{name}:{index}"), index) for index in range(count))
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A waiting workload with the tasks that still need a node; all its tasks are alike.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementOptions:
+    """The options of a workload that travel unchanged from its submission to placement and to its view.
 
-    A name and a request are enough: the id then comes from the name, and it has one task.
+    A submission, the workload that placement sees and the row that a view shows all have these fields, and the store
+    has a column of the same name for each. An option that is added here, to the request and to the table is carried
+    through without further code.
+    """
+
+    priority: int = 10
+    region: str | None = None
+    gang: bool = False
+    """All waiting tasks are placed together or none."""
+    min_tasks: int | None = None
+    """This many tasks (running ones included) are placed together or none; the others as capacity allows."""
+    single_node: bool = False
+    """All its tasks are on one node."""
+    pack: tuple[str, ...] = ()
+    """Label keys of nested domains, the widest first: its tasks go into the smallest domain that holds them all."""
+    max_per_node: int | None = None
+    spread: bool = False
+    """Prefer nodes that have the fewest tasks of this workload."""
+    on_insufficient: OnInsufficient = OnInsufficient.WAIT
+    preempts: bool = True
+    """It may preempt other tasks, if its pool allows that."""
+
+
+PLACEMENT_OPTIONS = tuple(each.name for each in fields(PlacementOptions))
+
+
+def placement_options(source: PlacementOptions) -> dict[str, Any]:
+    """Return the options as keyword arguments, to carry them from one record to another."""
+    return {name: getattr(source, name) for name in PLACEMENT_OPTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload(PlacementOptions):
+    """A pending workload with the tasks that still need a node; all its tasks are alike.
+
+    A name and a request are enough: the id is then derived from the name, and it has one task.
     """
 
     id: UUID = FROM_NAME
@@ -72,62 +108,50 @@ class Workload:
     request: Amounts = field(default_factory=dict)
     tasks: tuple[Task, ...] = ONE_TASK
     created_at: datetime = LONG_AGO
-    priority: int = 10
     architecture: str | None = None
-    region: str | None = None
-    gang: bool = False
-    """All waiting tasks are placed together or none."""
-    min_tasks: int | None = None
-    """So many tasks (those that have a node included) are placed together or none; the others as they find room."""
-    single_node: bool = False
-    """All its tasks are on one node."""
-    pack: tuple[str, ...] = ()
-    """Label keys of nested domains, the widest first: its tasks go into the smallest domain that holds them all."""
-    max_per_node: int | None = None
-    spread: bool = False
-    """Prefer nodes that have the fewest tasks of this workload."""
-    on_insufficient: OnInsufficient = OnInsufficient.WAIT
     placed_before: bool = False
-    """Some task of it had a node once: failing at once is over."""
+    """A task of it has had a node, so `OnInsufficient.FAIL` no longer applies."""
     occupied: Mapping[UUID, int] = field(default_factory=dict)
-    """How many of its tasks are on which node already."""
+    """The number of its tasks by node."""
     version: int = 1
     waiting_reason: str | None = None
-    """The message stored with it at the last look, so that an unchanged reason is not written again."""
+    """The stored message, so that an unchanged reason is not written again."""
+    waiting_code: str | None = None
+    """The code of that reason."""
     planned_start: datetime | None = None
-    """When it starts at the latest by the last plan that was stored with it."""
+    """The latest start by the last stored plan."""
     constraints: Constraints = NO_CONSTRAINTS
-    preempts: bool = True
-    """It may make room for itself where its pool allows that."""
     gates: tuple[str, ...] = ()
-    """Names of what is still to be settled elsewhere: until all are lifted it waits and is not tried."""
+    """Scheduling gates: it is not tried until all are lifted."""
     scoring_request: Amounts | None = None
-    """Processor and memory as scoring counts them, where containers that ask for none make a difference."""
+    """CPU and memory for scoring, if they differ because containers that request none count with a default."""
     type: str = "batch"
     access_key: str = ""
     private: bool = False
     """Exempt from quotas; it has a cap of its own."""
     starts_at: datetime | None = None
-    """It is not to start before."""
+    """It does not start before this time."""
     dependencies: tuple[Dependency, ...] = ()
     behind: tuple[UUID, ...] = ()
-    """What came just before it in the same turn and has not ended: they run one after the other."""
+    """The earlier workloads of the same singleton that have not ended: they run one after the other."""
+    is_array: bool = False
+    """Its tasks are independent of each other."""
     parallel: int | None = None
-    """So many of its tasks have a node at the same time."""
+    """Maximum tasks that have a node at the same time."""
     time_limit_seconds: int | None = None
     stop_grace_seconds: int = 0
-    """So long its tasks may take to stop when their time is over."""
+    """The time that its tasks have to stop at their time limit."""
     booking: UUID | None = None
-    """The timeslot whose room it runs in; nowhere else, and at no other time."""
+    """The timeslot whose reserved capacity it runs in; nowhere else, and at no other time."""
 
     @property
     def longest_seconds(self) -> int | None:
-        """For how long a task of it occupies its place at most; None: for ever."""
+        """Return the longest time that a task occupies its node; None if unlimited."""
         return None if self.time_limit_seconds is None else self.time_limit_seconds + self.stop_grace_seconds
 
     @property
     def exempt(self) -> bool:
-        """What it uses is charged to nobody as its own: private work, and work inside a timeslot, which is charged."""
+        """True if its usage is not charged: private work, and work inside a timeslot, which is charged instead."""
         return self.private or self.booking is not None
 
     def __post_init__(self) -> None:

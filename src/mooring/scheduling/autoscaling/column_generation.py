@@ -1,8 +1,9 @@
-"""How to cover many tasks of few kinds with nodes at least cost: patterns, each what one node of a template holds.
+"""Column generation: covers many tasks of few kinds with nodes at the least cost.
 
-How often each pattern is used is a linear programme. It begins with one pattern per kind; prices tell what the tasks of
-each kind cost in its present answer, and patterns that are worth more than their node at these prices are added until
-none is found. Whole nodes are kept of the answer, and what is left over is covered pattern by pattern.
+A pattern is the set of tasks that one node of a template holds. A linear programme determines the number of nodes per
+pattern. It begins with one pattern per kind. The prices (dual values) give the cost of a task of each kind in the
+current solution, and patterns that are worth more than their node at these prices are added until none is found. The
+solution is rounded down to whole nodes, and the remaining tasks are covered pattern by pattern.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ Whole: TypeAlias = NDArray[np.int64]
 Real: TypeAlias = NDArray[np.float64]
 
 _ROUNDS = 200
-"""Of adding patterns; the answer is good long before."""
+"""Maximum rounds of adding patterns; the solution is good long before."""
 _PIVOTS = 400
-"""Within a round."""
+"""Maximum pivots in a round."""
 _FRESH = 64
-"""Pivots after which the inverse is made anew, since errors add up."""
+"""Pivots after which the inverse is recomputed, because rounding errors add up."""
 _SMALL = 1e-9
 _GAIN = 1e-4
-"""A pattern that saves less than this part of its cost is not worth a further round."""
+"""A pattern that saves less than this fraction of its cost is not worth another round."""
 _KINDS = 96
-"""The programme gets slow beyond: kinds that differ little are taken as one."""
+"""Maximum number of kinds. Beyond it the programme is slow, so similar kinds are merged."""
 _ENDLESS = np.int64(1) << 40
 
 
 class Pattern(NamedTuple):
-    """What one node of a template holds: so many tasks of each kind."""
+    """The number of tasks of each kind that one node of a template holds."""
 
     template: int
     counts: Whole
@@ -41,7 +42,7 @@ class Pattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """Kinds of tasks and templates; amounts along the last axis, all in the same units."""
+    """A covering problem: kinds of tasks and templates, with amounts along the last axis in the same units."""
 
     requests: Whole
     """[kind, slot]"""
@@ -54,16 +55,16 @@ class Covering:
 
     @property
     def alone(self) -> Whole:
-        """How many tasks of a kind one node of a template holds if it holds no others, as [kind, template]."""
+        """The number of tasks of one kind alone that a node of a template holds, as [kind, template]."""
         return np.where(self.allowed, _times(self.capacity[None], self.requests[:, None]), 0)
 
 
 Pricing: TypeAlias = Callable[[Covering, Whole, Real], tuple[Whole, Whole]]
-"""Templates and counts of patterns with at most so many tasks of each kind that are worth much at given prices."""
+"""Returns the templates and counts of valuable patterns at given prices, with a maximum number of tasks per kind."""
 
 
 def cover(covering: Covering, demand: Whole) -> list[Pattern]:
-    """Patterns that hold exactly so many tasks of every kind; each kind fits some template."""
+    """Return patterns that hold exactly `demand` tasks of every kind. Each kind must fit some template."""
     programme = Programme(covering, demand)
     programme.solve(valuable)
     chosen: list[Pattern] = []
@@ -89,7 +90,7 @@ def cover(covering: Covering, demand: Whole) -> list[Pattern]:
 class Programme:
     """The linear programme over the patterns known so far, solved by the primal simplex method.
 
-    The first columns are tasks too many of each kind, which cost nothing; then patterns of one kind each follow.
+    The first columns are surplus tasks of each kind, which cost nothing. Patterns of a single kind follow.
     """
 
     def __init__(self, covering: Covering, demand: Whole) -> None:
@@ -110,7 +111,7 @@ class Programme:
 
     @property
     def prices(self) -> Real:
-        """What one more task of each kind would cost."""
+        """The cost of one more task of each kind (the dual values)."""
         return self._costs[self._basis] @ self._inverse
 
     @property
@@ -118,7 +119,7 @@ class Programme:
         return float(self._costs[self._basis] @ self._level)
 
     def answer(self) -> list[tuple[int, Whole, float]]:
-        """Template, counts and number of the patterns in use."""
+        """Return template, counts and number of nodes of the patterns in use."""
         return [
             (int(self._templates[column]), self._columns[:, column].round().astype(np.int64), float(level))
             for column, level in zip(self._basis.tolist(), self._level.tolist(), strict=True)
@@ -132,10 +133,10 @@ class Programme:
                 return
 
     def improve(self, templates: Whole, patterns: Whole) -> bool:
-        """Take in those patterns that save something; False if none does."""
+        """Add the patterns that reduce the cost and solve again. Return False if none does."""
         worth = patterns @ self.prices / self.covering.cost[templates]
         order = np.argsort(-worth, kind="stable")
-        # The best of each template: more would slow down every step and hardly be used.
+        # Only the best pattern of each template: more would slow down every step and hardly be used.
         best = order[np.unique(templates[order], return_index=True)[1]]
         saving = best[worth[best] > 1 + _GAIN]
         if not len(saving):
@@ -175,14 +176,14 @@ class Programme:
 
 
 def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whole]:
-    """Per template some patterns, each filled with the kinds that bring the most for what they take of what is left.
+    """Return some patterns per template, each filled greedily with the kinds of the highest price per capacity used.
 
-    What they take is weighed in several ways: by each slot alone, by all alike, and by all with one before the others.
+    The capacity used is weighted in several ways: one slot alone, all slots equally, and all with one slot emphasised.
     """
     kinds, slots = covering.requests.shape
     templates = np.repeat(np.arange(len(covering.capacity)), 2 * slots + 1)
-    each, alike = np.eye(slots), np.ones((1, slots))
-    weights = np.tile(np.vstack((each, alike, alike + 3 * each)), (len(covering.capacity), 1))
+    each, uniform = np.eye(slots), np.ones((1, slots))
+    weights = np.tile(np.vstack((each, uniform, uniform + 3 * each)), (len(covering.capacity), 1))
     left = covering.capacity[templates]
     limits = np.where(covering.allowed.T, most, 0)[templates]
     counts = np.zeros((len(templates), kinds), dtype=np.int64)
@@ -194,7 +195,7 @@ def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whol
         density = np.where(fitting, prices / np.maximum(taking, _SMALL), -1.0)
         kind = density.argmax(axis=1)
         number = np.minimum(_times(left, covering.requests[kind]), (limits - counts)[every, kind])
-        # Half of what would fit: what the rest is weighed by moves with what is left.
+        # Take half of what fits, because the weights of the rest depend on the remaining capacity.
         number = np.where(density[every, kind] >= 0, (number + 1) // 2, 0)
         if not number.any():
             return templates, counts
@@ -203,11 +204,10 @@ def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whol
 
 
 def similar(covering: Covering, demand: Whole) -> tuple[Whole, Covering, Whole]:
-    """Few classes of many kinds: the class of each kind, the covering by the classes, and how many tasks each has.
+    """Merge similar kinds. Return the class of each kind, the covering of the classes, and the tasks per class.
 
-    A class asks for the most that its kinds ask for, so that any of its tasks can stand for another.
-
-    Kinds of one class go to the same templates, and the class that differs the most within itself is split first.
+    A class requests the maximum of its kinds, so that any of its tasks can stand for another. The kinds of a class are
+    allowed on the same templates, and the class with the largest spread is split first.
     """
     kinds = len(demand)
     if kinds <= _KINDS:
@@ -230,12 +230,12 @@ def similar(covering: Covering, demand: Whole) -> tuple[Whole, Covering, Whole]:
 
 
 def _width(shares: Real, demand: Whole, members: NDArray[np.intp]) -> float:
-    """How much the kinds of a class differ, by how many tasks they have."""
+    """Return the spread of the requests in a class, weighted by its number of tasks."""
     return float(np.ptp(shares[members], axis=0).max() * demand[members].sum())
 
 
 def _halves(shares: Real, demand: Whole, members: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """A class split in the middle of its tasks, along the slot in which its kinds differ the most."""
+    """Return a class split at the median of its tasks, along the slot with the largest spread."""
     slot = int(np.ptp(shares[members], axis=0).argmax())
     ordered = members[np.argsort(shares[members, slot], kind="stable")]
     before = np.cumsum(demand[ordered])
@@ -245,13 +245,13 @@ def _halves(shares: Real, demand: Whole, members: NDArray[np.intp]) -> list[NDAr
 
 
 def _times(capacity: Whole, requests: Whole) -> Whole:
-    """How often requests fit into capacities, slot by slot along the last axis."""
+    """Return the number of times that requests fit into capacities, with slots along the last axis."""
     times: Whole = np.where(requests > 0, capacity // np.maximum(requests, 1), _ENDLESS).min(axis=-1)
     return times
 
 
 def _exactly(template: int, counts: Whole, nodes: int, used: Whole) -> list[Pattern]:
-    """So many nodes of a pattern, the last of them with fewer tasks where that many are not there."""
+    """Return the nodes of a pattern that hold exactly the `used` tasks; the last nodes may hold fewer tasks."""
     if (used == counts * nodes).all():
         return [Pattern(template, counts, nodes)]
     patterns: list[Pattern] = []

@@ -1,4 +1,4 @@
-"""Which request a node that joined was asked for by."""
+"""The match between joined nodes and the scale requests that asked for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from statistics import mean
 
-from mooring.model.nodes import Node
-from mooring.model.templates import OPEN, NodeTemplate, ScaleRequest
+from mooring.model.nodes.node import Node
+from mooring.model.nodes.node_templates import OPEN, NodeTemplate, ScaleRequest
 
 
 def expected(
@@ -15,7 +15,7 @@ def expected(
     requests: Sequence[ScaleRequest],
     templates: Mapping[tuple[str, str], NodeTemplate],
 ) -> list[tuple[Node, ScaleRequest]]:
-    """The newcomers that some request asked for, each with that request; `templates` by pool and name.
+    """Return the new nodes that match a request, each with that request; `templates` is keyed by pool and name.
 
     Open requests come first, then those whose template is nearest to the node, then the oldest.
     """
@@ -38,5 +38,5 @@ def expected(
 
 
 def _excess(node: Node, template: NodeTemplate) -> float:
-    """How much more than the template says the node offers."""
+    """Return the mean ratio of the node's amounts to those of the template."""
     return mean(node.allocatable[slot] / amount for slot, amount in template.allocatable.items() if amount)

@@ -1,4 +1,4 @@
-"""Which nodes a pool can do without: idle ones that nobody has booked. They are drained first, then given back."""
+"""Scale-down: idle nodes without a booking are drained first, then removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from mooring.model.templates import NodeTemplate, ScalingRules
+from mooring.model.nodes.node_templates import NodeTemplate, ScalingRules
 
 
 class Step(StrEnum):
@@ -19,18 +19,18 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What a node has to do, as far as its going depends on it."""
+    """The use of a node, as far as scale-down depends on it."""
 
     id: UUID
     name: str
     template: str | None
-    """The template that it was asked for by; nodes of none never go."""
+    """The template that it was requested by; a node without a template is never removed."""
     idle_since: datetime | None
-    """None while it has tasks."""
+    """The start of its idle time; None while it has tasks."""
     booked: bool = False
-    """A timeslot that is not over has a place on it."""
+    """A timeslot that is not over has capacity on it."""
     drained: bool = False
-    """It takes nothing new."""
+    """It accepts no new tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ def scale_down(
     changed_at: datetime | None = None,
     wanted: bool = False,
 ) -> tuple[Advice, ...]:
-    """What to do about nodes of a pool that it can do without, the most expensive first.
+    """Return the next step for each node that the pool can release: drained nodes first, then the most expensive.
 
-    `changed_at` is when the pool grew or shrank last, and `wanted` says that work waits for more nodes.
+    `changed_at`: the time of the pool's last change of size; `wanted`: pending workloads need more nodes.
     """
     rules = ScalingRules() if rules is None else rules
     if wanted or (changed_at is not None and now < changed_at + timedelta(seconds=rules.shrink_cooldown_seconds)):

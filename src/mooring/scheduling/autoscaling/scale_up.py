@@ -1,8 +1,8 @@
-"""An attempt to find room for all that waits: on the nodes that there are, on those on their way, and on new ones.
+"""A trial scale-up: places all pending tasks on existing nodes, on requested nodes, and on new nodes.
 
-Templates become empty nodes of a copy of the cluster, and the scheduler itself places the work there: what is promised
-to fit did fit, by the same filters and the same fit rule. How tasks are best put together is left to `patterns`; tasks
-that ask for more than amounts of their node are tried on further nodes as they come.
+Templates become empty nodes in a copy of the cluster, and the scheduler itself places the tasks there, so that every
+request is backed by a placement under the same filters and the same fit rule. `column_generation` packs tasks that
+request amounts only; tasks with further constraints are tried on new nodes one after the other.
 """
 
 from __future__ import annotations
@@ -15,35 +15,46 @@ from uuid import UUID
 
 import numpy as np
 
-from mooring.model.devices import WHOLE
-from mooring.model.nodes import Node
+from mooring.model.nodes.node import Node
+from mooring.model.nodes.node_templates import (
+    Addition,
+    Goal,
+    ScaleUp,
+    ScalingRules,
+    Stock,
+)
 from mooring.model.reasons import Reason
-from mooring.model.slots import slot_type
-from mooring.model.templates import Addition, Goal, ScaleUp, ScalingRules, Stock
-from mooring.model.workloads import OnInsufficient, Workload
-from mooring.scheduling.arrays import Mask, Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.evaluation import INFEASIBLE, Evaluations
+from mooring.model.resources.devices import WHOLE
+from mooring.model.resources.slots import slot_type
+from mooring.model.workloads.workload import OnInsufficient, Workload
+from mooring.scheduling.autoscaling.column_generation import (
+    Covering,
+    Whole,
+    cover,
+    similar,
+)
+from mooring.scheduling.cluster.arrays import Mask, Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.gang_size import gang_size
 from mooring.scheduling.gangs import shape_on_node
-from mooring.scheduling.patterns import Covering, Whole, cover, similar
-from mooring.scheduling.plugins import DependsOn, Offer, Situation
-from mooring.scheduling.profiles import Profile
+from mooring.scheduling.plugins.evaluation import INFEASIBLE, Evaluations
+from mooring.scheduling.plugins.profiles import Profile
+from mooring.scheduling.plugins.protocols import DependsOn, Offer, OrderingContext
 from mooring.scheduling.scheduler import Scheduler
-from mooring.scheduling.shapes import Shape
-from mooring.scheduling.together import least_together
 
 NO_TEMPLATE = "no-template"
-"""The code for work that nodes of no template would help."""
+"""The reason code for workloads that fit no node template."""
 _ENDLESS = 1 << 40
 
 
 def copy_of(cluster: Cluster) -> Cluster:
-    """One that changes by itself; its nodes are values that nobody changes."""
+    """Return an independent copy of the cluster; it shares the nodes, which are immutable."""
     return deepcopy(cluster, {id(node): node for node in cluster.nodes if node is not None})
 
 
-class Growth:
-    """What of all that waits has found room so far, and where."""
+class ScaleUpTrial:
+    """The state of a trial scale-up: the pending tasks placed so far, and their nodes."""
 
     def __init__(
         self,
@@ -57,7 +68,7 @@ class Growth:
         self._templates = [stock.template for stock in stocks]
         self._rules = rules
         self._cluster = copy_of(cluster)
-        self._profile = Profile("scaling", profile.filters, ((_FirstInLine(), 1),))
+        self._profile = Profile("scaling", profile.filters, ((_FirstByName(), 1),))
         self._scheduler = Scheduler(cluster=self._cluster, profile=self._profile, compiled=compiled)
         samples = [template.node(f"{number}") for number, template in enumerate(self._templates)]
         self._samples = Cluster(samples, overcommit=cluster.overcommit)
@@ -70,11 +81,11 @@ class Growth:
         self._in_pool = len(cluster.rows_of_pool(pool)) + sum(len(stock.coming) for stock in stocks)
         self._opened = [stock.existing + len(stock.coming) for stock in stocks]
         self._promised: dict[UUID, dict[UUID, int]] = {}
-        """Per workload how many of its tasks which node on its way is for."""
+        """By workload, the number of its tasks per requested node."""
         self._served: Counter[UUID] = Counter()
         self._incurable: set[UUID] = set()
         self.limited = False
-        """Somebody could be served were it not for a limit."""
+        """Some workload stays unserved only because of a limit."""
         for number, stock in enumerate(stocks):
             for tasks in stock.coming:
                 new = self._open(number, coming=True)
@@ -82,7 +93,7 @@ class Growth:
                     self._promised.setdefault(workload, {})[new.node.id] = count
 
     def serve(self, workloads: Sequence[Workload]) -> None:
-        """Find room for workloads: on the nodes that there are, on those on their way, and on new ones."""
+        """Place workloads on existing nodes, on requested nodes, and on new nodes."""
         groups: dict[Shape, _Group] = {}
         whole: list[Workload] = []
         for workload in workloads:
@@ -99,8 +110,8 @@ class Growth:
         self._open_for_groups({shape: group for shape, group in groups.items() if group.left})
 
     def torn(self, workload: Workload) -> bool:
-        """Whether some of the tasks found room, but fewer than start together."""
-        return 0 < self._served[workload.id] < least_together(workload)
+        """Return whether some tasks are placed, but fewer than the gang size."""
+        return 0 < self._served[workload.id] < gang_size(workload)
 
     def answer(self, wanted: Iterable[Workload]) -> ScaleUp:
         torn: set[UUID] = set()
@@ -123,13 +134,13 @@ class Growth:
         return ScaleUp(tuple(additions), unmet)
 
     def _place_promised(self, workloads: Sequence[Workload]) -> list[Workload]:
-        """Place tasks on the nodes that are on their way for them; comes back with those that are left."""
+        """Place tasks on the nodes that were requested for them. Return the workloads with the remaining tasks."""
         parts: list[Workload] = []
         for workload in workloads:
             left = dict(self._promised.get(workload.id, {}))
             count = len(workload.tasks) if workload.single_node else 1
             while left:
-                # In turns, as tasks that keep their distance were placed.
+                # In turns, as spread tasks were placed.
                 for node in list(left):
                     parts.append(_bound_to(self._nodes[node].node.name, workload, count))
                     left[node] -= count
@@ -141,7 +152,7 @@ class Growth:
         return self._unserved(workloads, [found.get(workload.id, []) for workload in workloads])
 
     def _promises(self, groups: Iterable[_Group]) -> list[_Entry]:
-        """What the nodes on their way are for, node by node."""
+        """Return the tasks that each requested node is for, node by node."""
         by_node: dict[UUID, list[_Entry]] = {}
         for group in groups:
             for workload in group.left:
@@ -150,7 +161,7 @@ class Growth:
         return [entry for node in self._nodes for entry in by_node.get(node, ())]
 
     def _place(self, entries: Iterable[_Entry], *, last: frozenset[UUID] = frozenset()) -> None:
-        """Place tasks of groups in this order, each on the first node that takes it; some nodes come last."""
+        """Place tasks of groups in this order, each on the first node that accepts it; nodes in `last` come last."""
         due: list[_Entry] = []
         planned: Counter[int] = Counter()
         for group, count, workload in entries:
@@ -165,11 +176,11 @@ class Growth:
                 self._count_on(node, group.take(workload))
 
     def _place_whole(self, workloads: Sequence[Workload]) -> list[Workload]:
-        """Place workloads as they are; comes back with those, or their tasks, that found no room."""
+        """Place workloads as they are. Return the workloads with the tasks that found no placement."""
         return self._unserved(workloads, self._run(workloads))
 
     def _unserved(self, workloads: Iterable[Workload], placed: Iterable[Sequence[UUID]]) -> list[Workload]:
-        """Count the tasks of workloads on these nodes; comes back with those that have further tasks."""
+        """Count the placed tasks of workloads. Return the workloads with the remaining tasks."""
         unserved: list[Workload] = []
         for workload, nodes in zip(workloads, placed, strict=True):
             for node in nodes:
@@ -181,13 +192,13 @@ class Growth:
         return unserved
 
     def _run(self, ordered: Sequence[Workload]) -> list[list[UUID]]:
-        """Per workload the nodes that its tasks are placed on, with those before it placed first."""
+        """Schedule the workloads in this order. Return the nodes of each workload's tasks."""
         self._scheduler.sequencer = _AsGiven(ordered)
         decisions = self._scheduler.place(ordered).decisions
         return [[placement.node_id for placement in decision.placements] for decision in decisions]
 
     def _open_for_whole(self, unserved: Sequence[Workload]) -> None:
-        """Add nodes for workloads that ask for more than amounts: of the cheapest template, then of all that may do."""
+        """Add nodes for workloads that request more than amounts: of the cheapest template, then of all that fit."""
         by_order: dict[tuple[int, ...], list[Workload]] = {}
         for workload in unserved:
             by_order.setdefault(self._cheapest_first(workload), []).append(workload)
@@ -200,7 +211,7 @@ class Growth:
             self._give_up(order, [workload.id for workload in left])
 
     def _cheapest_first(self, workload: Workload) -> tuple[int, ...]:
-        """The templates whose nodes take a task (or all, where they stay on one node), by what it costs there."""
+        """Return the templates that fit a task (or all tasks, if they must share a node), by the cost per task."""
         shape = shape_on_node(workload, self._samples, len(workload.tasks))
         evaluation = self._evaluations.of(shape)
         rows = self._rows
@@ -213,7 +224,7 @@ class Growth:
         return tuple(number for number in np.argsort(price, kind="stable").tolist() if fitting[number])
 
     def _open_for_groups(self, groups: Mapping[Shape, _Group]) -> None:
-        """Add nodes for tasks that ask for amounts, put together so that they cost the least."""
+        """Add nodes for tasks that request amounts only, packed at the least cost."""
         shapes = list(groups)
         if not shapes or not self._templates:
             return
@@ -222,14 +233,14 @@ class Growth:
             self._incurable.update(groups[shapes[number]].left)
         requests, capacity = self._amounts(shapes)
         while True:
-            available = np.array([self._room(number) > 0 for number in range(len(self._templates))])
+            available = np.array([self._addable_nodes(number) > 0 for number in range(len(self._templates))])
             demand = np.array([groups[shape].total for shape in shapes])
             kinds = np.flatnonzero((demand > 0) & (allowed & available).any(axis=1))
             if not len(kinds):
                 break
             covering = Covering(requests[kinds], capacity, allowed[kinds] & available, self._costs)
-            in_line = [groups[shapes[kind]] for kind in kinds.tolist()]
-            self._place(self._open_planned(covering, demand[kinds], in_line))
+            open_groups = [groups[shapes[kind]] for kind in kinds.tolist()]
+            self._place(self._open_planned(covering, demand[kinds], open_groups))
             self._close_unused()
             if sum(groups[shape].total for shape in shapes) == demand.sum():
                 break
@@ -238,7 +249,7 @@ class Growth:
                 self._give_up(np.flatnonzero(allowed[number]).tolist(), groups[shape].left)
 
     def _open_planned(self, covering: Covering, demand: Whole, groups: Sequence[_Group]) -> list[_Entry]:
-        """Add the nodes of a plan as far as limits allow; comes back with the tasks that each is to hold."""
+        """Add the nodes of a covering as far as the limits allow. Return the tasks for each node."""
         classes, merged, sizes = similar(covering, demand)
         members = [np.flatnonzero(classes == number) for number in range(len(sizes))]
         tasks = [np.repeat(of_class, demand[of_class]) for of_class in members]
@@ -246,7 +257,7 @@ class Growth:
         entries: list[_Entry] = []
         for pattern in cover(merged, sizes):
             for _ in range(pattern.nodes):
-                if self._room(pattern.template) <= 0:
+                if self._addable_nodes(pattern.template) <= 0:
                     break
                 self._open(pattern.template)
                 for number in np.flatnonzero(pattern.counts).tolist():
@@ -257,13 +268,13 @@ class Growth:
         return entries
 
     def _may(self, shape: Shape) -> Mask:
-        """Which templates' nodes take one task when they are empty."""
+        """Return a mask of the templates whose empty nodes accept one task."""
         evaluation = self._evaluations.of(shape)
         may: Mask = evaluation.keys[self._rows] != INFEASIBLE
         return may
 
     def _amounts(self, shapes: Sequence[Shape]) -> tuple[Whole, Whole]:
-        """What tasks ask for and what templates offer, in the same slots; the number of tasks is one of them."""
+        """Return the requests of tasks and the capacity of templates in the same slots, plus the number of tasks."""
         names = sorted({name for shape in shapes for name, amount in shape.request if amount > 0})
         requests = np.zeros((len(shapes), len(names) + 1), dtype=np.int64)
         for number, shape in enumerate(shapes):
@@ -275,7 +286,7 @@ class Growth:
         return requests, np.hstack((offered, most))
 
     def _largest_first(self, groups: Mapping[Shape, _Group]) -> list[_Group]:
-        """The groups by the share of all templates' amounts that a task asks for."""
+        """Return the groups in descending order of a task's request relative to the largest template."""
         if not groups or not self._templates:
             return list(groups.values())
         requests, capacity = self._amounts(list(groups))
@@ -284,29 +295,29 @@ class Growth:
         return [in_order[number] for number in np.argsort(-shares, kind="stable").tolist()]
 
     def _give_up(self, templates: Sequence[int], workloads: Collection[UUID]) -> None:
-        """Workloads are not served: no template is for them, or those that are have reached a limit."""
+        """Record workloads as unserved: a template that fits has reached a limit, or no template fits."""
         if not workloads:
             return
-        if any(self._room(number) <= 0 for number in templates):
+        if any(self._addable_nodes(number) <= 0 for number in templates):
             self.limited = True
         else:
             self._incurable.update(workloads)
 
-    def _room(self, template: int) -> int:
-        """How many more nodes of a template there may be."""
+    def _addable_nodes(self, template: int) -> int:
+        """Return the number of nodes of a template that may still be added."""
         most, pool_most = self._templates[template].most, self._rules.most
         own = _ENDLESS if most is None else most - self._opened[template]
         return own if pool_most is None else min(own, pool_most - self._in_pool)
 
     def _open_some(self, templates: Sequence[int], number: int) -> None:
-        """Add up to so many nodes of each template, in turns where the pool's limit is near."""
+        """Add up to `number` nodes of each template, in turns, so that the templates share the pool's limit."""
         for _ in range(number):
             for template in templates:
-                if self._room(template) > 0:
+                if self._addable_nodes(template) > 0:
                     self._open(template)
 
     def _open(self, template: int, *, coming: bool = False) -> _NewNode:
-        # Names after all others: what has room already is filled first, and new nodes in the order of their opening.
+        # The name sorts after all others: existing nodes fill first, then new nodes in the order of their creation.
         new = _NewNode(self._templates[template].node(f"~{self._numbered:08}"), template, coming)
         self._numbered += 1
         self._nodes[new.node.id] = new
@@ -336,7 +347,7 @@ class Growth:
 
 @dataclass(slots=True)
 class _NewNode:
-    """An empty node that stands for one on its way, or for one that may be asked for."""
+    """A node of the trial, empty at first: one that was requested already, or one that may be requested."""
 
     node: Node
     template: int
@@ -346,7 +357,7 @@ class _NewNode:
 
 @dataclass(slots=True)
 class _Group:
-    """Tasks that are alike and ask each for a place by itself, by workload in their turn."""
+    """Equivalent tasks that are placed independently of each other, by workload in queue order."""
 
     sample: Workload
     left: dict[UUID, int] = field(default_factory=dict)
@@ -358,7 +369,7 @@ class _Group:
         self.total += waiting_tasks(workload)
 
     def piece(self, count: int, last: frozenset[UUID]) -> Workload:
-        """A workload of so many of the tasks, for which some nodes come last."""
+        """Return a workload with `count` of the tasks, which uses the nodes in `last` only after all others."""
         key = count, bool(last)
         if key not in self.pieces:
             self.pieces[key] = replace(
@@ -373,7 +384,7 @@ class _Group:
         return self.pieces[key]
 
     def take(self, wanted: UUID | None) -> UUID:
-        """Whose task the next one is: of the workload that is wanted, or of who is first."""
+        """Take the next task and return its workload: the wanted one, or the first of the group."""
         workload = wanted if wanted is not None and wanted in self.left else next(iter(self.left))
         self.total -= 1
         self.left[workload] -= 1
@@ -383,13 +394,13 @@ class _Group:
 
 
 _Entry = tuple[_Group, int, UUID | None]
-"""So many tasks of a group, of a certain workload or of anybody."""
+"""A number of tasks of a group, of one workload or (None) of any."""
 
 
-class _FirstInLine:
-    """Every node is as good as any other, so that the lowest name wins."""
+class _FirstByName:
+    """A scorer that scores all nodes equally, so that the lowest name wins."""
 
-    name = "first_in_line"
+    name = "first_by_name"
     depends_on: DependsOn = "static"
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
@@ -397,19 +408,19 @@ class _FirstInLine:
 
 
 class _AsGiven:
-    """Everybody in the order that was chosen for packing."""
+    """A sequencer that offers workloads in the order chosen for packing."""
 
     name = "as_given"
 
     def __init__(self, ordered: Sequence[Workload]) -> None:
         self._ordered = ordered
 
-    def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
+    def offers(self, bands: Sequence[Sequence[Workload]], context: OrderingContext) -> Iterator[Offer]:
         yield Offer(self._ordered)
 
 
 def _goes_anywhere(workload: Workload) -> bool:
-    """Whether each of its tasks asks for amounts and for what a node is, whatever else runs there."""
+    """Return whether its tasks depend only on amounts and on properties of the node, not on other tasks."""
     constraints = workload.constraints
     related = constraints.affinity or constraints.anti_affinity or any(spread.hard for spread in constraints.spread)
     bound = workload.max_per_node is not None or workload.pack or workload.single_node
@@ -417,20 +428,24 @@ def _goes_anywhere(workload: Workload) -> bool:
 
 
 def _bound_to(node_name: str, workload: Workload, count: int) -> Workload:
-    """So many tasks of a workload, for a certain node."""
+    """Return a workload with `count` of the tasks, bound to one node."""
     there = replace(workload.constraints, designated=frozenset({node_name}), designated_strictly=True)
     return replace(workload, tasks=workload.tasks[:count], gang=False, min_tasks=None, pack=(), constraints=there)
 
 
 def waiting_tasks(workload: Workload) -> int:
-    """How many of its tasks may have a node now."""
+    """Return the number of its pending tasks that may start now."""
     if workload.parallel is None:
         return len(workload.tasks)
     return min(max(workload.parallel - sum(workload.occupied.values()), 0), len(workload.tasks))
 
 
 def _of_devices(slot: str, amount: int) -> int:
-    """What a request takes of a slot: shares that leave less than one more of them on a device take that, too."""
+    """Return the amount that a request uses up of a slot.
+
+    A device share is rounded up to an equal fraction of the device, because no further share of its size fits into the
+    remainder.
+    """
     if not slot_type(slot).devices or not 0 < amount < WHOLE:
         return amount
     return WHOLE // (WHOLE // amount)
@@ -438,5 +453,5 @@ def _of_devices(slot: str, amount: int) -> int:
 
 def _unmet(pool: str, incurable: bool) -> Reason:
     if incurable:
-        return Reason(NO_TEMPLATE, f"no node template of pool {pool!r} makes room for it", "scaling", "change")
+        return Reason(NO_TEMPLATE, f"no node template of pool {pool!r} has the capacity for it", "scaling", "change")
     return Reason("scaling-limit", f"pool {pool!r} may have no more nodes that would take it", "scaling", "change")

@@ -1,4 +1,4 @@
-"""The outlook: how much of some nodes runs, is booked, planned and free over the time ahead, in equal steps."""
+"""The capacity forecast: amounts that are running, booked, planned and free on some nodes over time, in equal steps."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.slots import Amounts
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.timeline import NEVER
+from mooring.model.resources.slots import Amounts
+from mooring.scheduling.calendar.step_functions import NEVER
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.cluster_state import Cluster
 
 RUNNING, BOOKED, PLANNED, _AWAY = range(4)
-"""Away: what is on nodes that take no work, as less than nothing, so that the others stay as free as they are."""
+"""`_AWAY`: amounts on nodes that accept no work, negated so that they do not reduce the free amounts of other nodes."""
 Change = tuple[int, int, int, int]
-"""When, of which kind, of which slot, by how much."""
+"""Time, kind, slot and amount of the change."""
 
 
 class Window(NamedTuple):
-    """Amounts that are wanted from `start` to `end`, None for open, wherever that will be."""
+    """Amounts required from `start` to `end` (None: open), on any node."""
 
     start: int
     end: int | None
     amounts: Amounts
 
 
-class Outlook(NamedTuple):
-    """By slot and step the most at one moment, and the least that is free, in base units."""
+class CapacityForecast(NamedTuple):
+    """By slot and step: the peak usage and the minimum free amount, in base units."""
 
     slots: tuple[str, ...]
     capacity: NDArray[np.int64]
@@ -39,8 +39,10 @@ class Outlook(NamedTuple):
     """[slot, step]"""
 
 
-def outlook(cluster: Cluster, rows: Rows, seconds: int, steps: int, planned: Sequence[Window] = ()) -> Outlook:
-    """The time from the timeline's now on, for so many seconds; `planned` beside what the timeline itself has."""
+def capacity_forecast(
+    cluster: Cluster, rows: Rows, seconds: int, steps: int, planned: Sequence[Window] = ()
+) -> CapacityForecast:
+    """Return the forecast for `seconds` from the timeline's now on; `planned` is added to the timeline's promises."""
     start = cluster.timeline.now
     changes = _on(cluster, rows)
     changes += [(at, _AWAY, slot, -amount) for at, _, slot, amount in _on(cluster, rows[~cluster.ready[rows]])]
@@ -52,15 +54,15 @@ def outlook(cluster: Cluster, rows: Rows, seconds: int, steps: int, planned: Seq
     slots = len(cluster.slot_names)
     used, taken = _peaks(np.array(changes, dtype=np.int64).reshape(-1, 4), slots, start, seconds, steps)
     capacity = cluster.allocatable[:slots, rows[cluster.ready[rows]]].sum(axis=1)
-    return Outlook(cluster.slot_names, capacity, used, np.maximum(capacity[:, None] - taken, 0))
+    return CapacityForecast(cluster.slot_names, capacity, used, np.maximum(capacity[:, None] - taken, 0))
 
 
 def _on(cluster: Cluster, rows: Rows) -> list[Change]:
-    """What the nodes of these rows have now, and what begins and ends there."""
+    """Return the amounts taken on these rows now, and the changes by promises that begin and end there."""
     start = cluster.timeline.now
     changes = [(start, RUNNING, slot, int(cluster.taken[slot, rows].sum())) for slot in range(len(cluster.slot_names))]
     for row in rows.tolist():
-        for _, (_, begins, ends, amounts) in cluster.timeline.on(row):
+        for _, (_, begins, ends, amounts, *_) in cluster.timeline.on(row):
             kind = RUNNING if begins is None else BOOKED
             for slot, amount in amounts:
                 if begins is not None:
@@ -72,7 +74,7 @@ def _on(cluster: Cluster, rows: Rows) -> list[Change]:
 def _peaks(
     changes: NDArray[np.int64], slots: int, start: int, seconds: int, steps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The highest level in each step, of each kind and slot, and of all kinds together."""
+    """Return the peak in each step by kind and slot, and by slot for all kinds together."""
     edges = start + seconds * np.arange(steps) // steps
     moments = np.unique(np.concatenate((changes[:, 0][changes[:, 0] < start + seconds], edges)))
     moved = changes[changes[:, 0] < start + seconds]

@@ -1,6 +1,6 @@
-"""The room of timeslots: to everybody else it is promised on the timeline, to the work inside it is what is left.
+"""The capacity of timeslots: promised on the timeline to keep others out, available to the timeslot's own work.
 
-While work of a timeslot is placed the promise is lifted; what is placed leaves so much less of it.
+While work of a timeslot is placed, its promise is lifted; placements reduce the remaining capacity.
 """
 
 from __future__ import annotations
@@ -13,29 +13,36 @@ from uuid import UUID
 
 import numpy as np
 
-from mooring.model.admission import NOTHING, Awaits
 from mooring.model.reasons import Reason
-from mooring.model.slots import Amounts, describe_amounts
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Amount, Demand, Mask, Rows
-from mooring.scheduling.timeline import Timeline, time_of
+from mooring.model.resources.slots import Amounts, describe_amounts
+from mooring.model.tenancy.admission import NOTHING, Awaits
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.calendar.seconds import time_of
+from mooring.scheduling.calendar.timeline import Timeline
+from mooring.scheduling.cluster.arrays import (
+    Amount,
+    Demand,
+    Mask,
+    Rows,
+)
 
 _BY = "timeslot"
 
 
 @dataclass(slots=True)
-class _Room:
+class _Reserved:
     begins: int
     ends: int
     is_open: bool
+    firm: bool = False
     left: dict[UUID, dict[str, int]] = field(default_factory=dict)
-    """By node, of every slot that was booked there."""
+    """By node, the remaining amount of every slot booked there."""
     seen: tuple[int, Rows, dict[str, Amount]] | None = None
-    """The same as columns of the cluster's rows, with the membership that these are of; None: to be made anew."""
+    """The same as columns over the cluster's rows, with the membership they were built for; None: to be rebuilt."""
 
 
 class Members(Protocol):
-    """Which nodes a cluster has, and what is promised on them."""
+    """The nodes of a cluster and the promises on them."""
 
     timeline: Timeline
     membership: int
@@ -47,91 +54,101 @@ class Members(Protocol):
 
 
 class Timeslots:
-    """The room of timeslots on the nodes of a cluster, by their ids."""
+    """The capacity of timeslots on the nodes of a cluster, by timeslot id."""
 
     def __init__(self, cluster: Members) -> None:
         self._cluster = cluster
-        self._rooms: dict[UUID, _Room] = {}
+        self._by_timeslot: dict[UUID, _Reserved] = {}
 
     def __contains__(self, timeslot_id: UUID) -> bool:
-        return timeslot_id in self._rooms
+        return timeslot_id in self._by_timeslot
 
-    def tell(
-        self, timeslot_id: UUID, begins: int, ends: int, left: Mapping[UUID, Amounts], *, is_open: bool = False
+    def update(
+        self,
+        timeslot_id: UUID,
+        begins: int,
+        ends: int,
+        left: Mapping[UUID, Amounts],
+        *,
+        is_open: bool = False,
+        firm: bool = False,
     ) -> None:
-        """What is left of a timeslot on each of its nodes, beyond what its own work has taken there.
+        """Set the remaining capacity of a timeslot on each of its nodes, without the amounts taken by its own work.
 
-        It is promised from when it begins to take work until it ends, in seconds; its work may be placed if `is_open`.
+        It is promised from `begins` to `ends`, in seconds. Its work may be placed only if `is_open`. `firm`: running
+        work is not moved for it.
         """
         self.forget(timeslot_id)
-        room = _Room(begins, ends, is_open, {node_id: dict(amounts) for node_id, amounts in left.items()})
-        self._rooms[timeslot_id] = room
-        self._promise(timeslot_id, room)
+        reserved = _Reserved(begins, ends, is_open, firm, {node_id: dict(amounts) for node_id, amounts in left.items()})
+        self._by_timeslot[timeslot_id] = reserved
+        self._promise(timeslot_id, reserved)
 
     def forget(self, timeslot_id: UUID) -> None:
-        """It keeps no room any more; one that is not known is no error."""
-        room = self._rooms.pop(timeslot_id, None)
-        if room is not None:
-            self._lift(timeslot_id, room)
+        """Release the capacity of a timeslot; an unknown one is not an error."""
+        reserved = self._by_timeslot.pop(timeslot_id, None)
+        if reserved is not None:
+            self._lift(timeslot_id, reserved)
 
     def left(self, timeslot_id: UUID) -> Mapping[UUID, Amounts]:
-        """What is left of it by node."""
-        room = self._rooms.get(timeslot_id)
-        return {} if room is None else room.left
+        """Return the remaining capacity by node."""
+        reserved = self._by_timeslot.get(timeslot_id)
+        return {} if reserved is None else reserved.left
 
     def take(self, timeslot_id: UUID, node_id: UUID, amounts: Amounts, sign: int = 1) -> None:
-        """Work of its own took so much of its room on a node, or (-1) gave it back."""
-        room = self._rooms[timeslot_id]
-        room.seen, left = None, room.left[node_id]
+        """Take capacity of a node for the timeslot's own work, or (-1) give it back."""
+        reserved = self._by_timeslot[timeslot_id]
+        reserved.seen, left = None, reserved.left[node_id]
         for slot, amount in amounts.items():
             left[slot] = left.get(slot, 0) - sign * amount
 
     @contextmanager
     def lifted(self, timeslot_id: UUID | None) -> Iterator[None]:
-        """As it is for the work of a timeslot: its room is kept from others only."""
-        room = None if timeslot_id is None else self._rooms.get(timeslot_id)
-        if timeslot_id is None or room is None:
+        """Lift the promise of a timeslot within this context, in which only its own work is placed."""
+        reserved = None if timeslot_id is None else self._by_timeslot.get(timeslot_id)
+        if timeslot_id is None or reserved is None:
             yield
             return
-        self._lift(timeslot_id, room)
+        self._lift(timeslot_id, reserved)
         try:
             yield
         finally:
-            self._promise(timeslot_id, room)
+            self._promise(timeslot_id, reserved)
 
     def why_not_yet(self, workload: Workload, now: int) -> tuple[Reason, Awaits] | None:
-        """Why work cannot be placed inside its timeslot now, whatever is left of it, and what it waits for."""
+        """Return why work cannot be placed in its timeslot now regardless of capacity, and the changes it awaits."""
         assert workload.booking is not None
-        room = self._rooms.get(workload.booking)
-        if room is None:
+        reserved = self._by_timeslot.get(workload.booking)
+        if reserved is None:
             return Reason("before-timeslot", "its timeslot is not confirmed", _BY), NOTHING
-        if room.ends <= now:
+        if reserved.ends <= now:
             return Reason("timeslot-over", "its timeslot is over", _BY, "never"), NOTHING
-        if room.is_open and room.begins <= now:
+        if reserved.is_open and reserved.begins <= now:
             return None
-        begins = time_of(room.begins)
+        begins = time_of(reserved.begins)
         said = begins.isoformat(timespec="seconds")
         reason = Reason("before-timeslot", f"its timeslot takes work from {said} on", _BY, details={"not_before": said})
-        return reason, Awaits(until=begins) if room.begins > now else NOTHING
+        return reason, Awaits(until=begins) if reserved.begins > now else NOTHING
 
     def fits(self, timeslot_id: UUID, demand: Demand, placed: Amount) -> Mask:
-        """The rows where its room takes a demand once more, beside so many that were `placed` there just now."""
+        """Return the rows on which the timeslot has capacity for one more demand, beside those `placed` just now."""
         fitting = np.zeros(self._cluster.capacity, dtype=np.bool_)
-        room = self._rooms.get(timeslot_id)
-        if room is not None:
-            rows, left = self._columns(room)
+        reserved = self._by_timeslot.get(timeslot_id)
+        if reserved is not None:
+            rows, left = self._columns(reserved)
             fitting[rows] = True
             for name, amount in zip(demand.names, demand.amounts[:, 0].tolist(), strict=True):
                 fitting[rows] &= (1 + placed[rows]) * amount <= left.get(name, 0)
         return fitting
 
     def until_its_end(self, workload: Workload, now: int) -> Workload:
-        """The work as if it stayed until its timeslot ends: if it leaves sooner, its room is the timeslot's again."""
+        """Return the work as if it ran until its timeslot ends: capacity freed earlier goes back to the timeslot."""
         assert workload.booking is not None
-        return replace(workload, time_limit_seconds=self._rooms[workload.booking].ends - now, stop_grace_seconds=0)
+        return replace(
+            workload, time_limit_seconds=self._by_timeslot[workload.booking].ends - now, stop_grace_seconds=0
+        )
 
     def full(self, workload: Workload) -> Reason | None:
-        """Why its timeslot takes no task of it more; None: there is room for one, as far as it is the timeslot's."""
+        """Return why the timeslot's remaining capacity fits none of the workload's tasks; None if it fits one."""
         assert workload.booking is not None
         left = self.left(workload.booking)
         if any(all(amount <= each.get(name, 0) for name, amount in workload.request.items()) for each in left.values()):
@@ -147,25 +164,25 @@ class Timeslots:
         )
         return Reason("timeslot-full", message, _BY, "release", {"left": total, "asked": dict(workload.request)})
 
-    def _columns(self, room: _Room) -> tuple[Rows, dict[str, Amount]]:
+    def _columns(self, reserved: _Reserved) -> tuple[Rows, dict[str, Amount]]:
         membership = self._cluster.membership
-        if room.seen is None or room.seen[0] != membership:
-            there = [(row, each) for id, each in room.left.items() if (row := self._cluster.row_of(id)) is not None]
+        if reserved.seen is None or reserved.seen[0] != membership:
+            there = [(row, each) for id, each in reserved.left.items() if (row := self._cluster.row_of(id)) is not None]
             names = {name for _, each in there for name in each}
             left = {name: np.array([each.get(name, 0) for _, each in there], dtype=np.int64) for name in names}
-            room.seen = membership, np.array([row for row, _ in there], dtype=np.intp), left
-        return room.seen[1:]
+            reserved.seen = membership, np.array([row for row, _ in there], dtype=np.intp), left
+        return reserved.seen[1:]
 
-    def _promise(self, timeslot_id: UUID, room: _Room) -> None:
+    def _promise(self, timeslot_id: UUID, reserved: _Reserved) -> None:
         timeline = self._cluster.timeline
-        for node_id, left in room.left.items():
+        for node_id, left in reserved.left.items():
             row = self._cluster.row_of(node_id)
             amounts = {slot: amount for slot, amount in left.items() if amount > 0}
-            if row is not None and amounts and room.ends > timeline.now:
-                timeline.add((timeslot_id, row), row, room.begins, room.ends, amounts)
+            if row is not None and amounts and reserved.ends > timeline.now:
+                timeline.add((timeslot_id, row), row, reserved.begins, reserved.ends, amounts, firm=reserved.firm)
 
-    def _lift(self, timeslot_id: UUID, room: _Room) -> None:
-        for node_id in room.left:
+    def _lift(self, timeslot_id: UUID, reserved: _Reserved) -> None:
+        for node_id in reserved.left:
             row = self._cluster.row_of(node_id)
             if row is not None:
                 self._cluster.timeline.remove((timeslot_id, row))

@@ -1,4 +1,4 @@
-"""The arrays in which columns are read, asked and answered."""
+"""Types of the arrays that columns, filters and scorers exchange."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Amount: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """A request in the cluster's terms. All arrays stand upright, (n, 1), and so broadcast over rows."""
+    """A request by slot of the cluster. All arrays have the shape (n, 1), so that they broadcast over rows."""
 
     slots: NDArray[np.intp]
     names: tuple[str, ...]
     amounts: Amount
     cpu_and_memory: Amount
     uncounted: Amount
-    """What scoring adds to processor and memory for containers that ask for none."""
+    """CPU and memory that scoring adds for containers without a request."""
 
     def times(self, count: int) -> Demand:
-        """So many of it at once."""
+        """Return the demand of `count` tasks."""
         return replace(self, amounts=self.amounts * count, cpu_and_memory=self.cpu_and_memory * count)

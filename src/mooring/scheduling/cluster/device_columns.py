@@ -7,32 +7,37 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.devices import WHOLE, Device, DeviceDemand, DeviceShare
-from mooring.model.nodes import Node
-from mooring.model.slots import BUILT_IN, UNITS_PER_ONE, slot_type
-from mooring.scheduling.codes import Codes
-from mooring.scheduling.devices import UNSUITABLE, Shares
-from mooring.scheduling.typical import Typical, check_typical
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import (
+    WHOLE,
+    Device,
+    DeviceDemand,
+    DeviceShare,
+)
+from mooring.model.resources.slots import BUILT_IN, UNITS_PER_ONE, slot_type
+from mooring.scheduling.cluster.device_sharing import UNSUITABLE, Shares
+from mooring.scheduling.cluster.typical_requests import FALLBACK, TypicalRequest, check_typical
+from mooring.scheduling.cluster.value_codes import Codes
 
 _BY_TYPE = frozenset(slot.name for slot in BUILT_IN if slot.devices)
 _WIDTH = 8
-"""Devices that the columns have room for at first."""
+"""Initial number of devices per row."""
 _MOST_UNNAMED = 64
-"""Devices of a node that names none: one absurd amount must not make the columns wide for all."""
+"""Most devices of a node that lists none: one absurd amount must not widen the columns for all."""
 NO_MODELS: Codes[str | None] = Codes((None,))
-"""The models that a column knows at first: that of a device which names none."""
+"""The initial models of a column: that of a device without one."""
 
 
-class Devices:
-    """The single devices behind slots, and the rules by which pools give them out."""
+class DeviceColumns:
+    """The single devices of device slots, and the rules of pools for allocating them."""
 
     def __init__(self, rows: int) -> None:
         self.columns: dict[str, DeviceColumn] = {}
-        """Per slot that is made of devices on some node."""
-        self.typical: dict[str, tuple[Typical, ...]] = {}
-        """Per pool what is asked for there, as it was told."""
+        """By slot, if some node has devices of it."""
+        self.typical: dict[str, tuple[TypicalRequest, ...]] = {}
+        """By pool."""
         self.rules = 0
-        """Raised when devices are to be given out otherwise, or are of kinds that were not there before."""
+        """Incremented when allocation rules change or a new kind of device appears."""
         self._fragmented: set[str] = set()
         self._rows = rows
 
@@ -40,15 +45,19 @@ class Devices:
         return pool in self._fragmented
 
     def allow_fragmentation(self, pool: str, allowed: bool) -> bool:
-        """Answers whether it was otherwise before."""
+        """Return whether this is a change."""
         if allowed == (pool in self._fragmented):
             return False
         self._fragmented ^= {pool}
         self.rules += 1
         return True
 
-    def tell_typical(self, pool: str, typical: tuple[Typical, ...]) -> bool:
-        """Answers whether it was otherwise before."""
+    def typical_of(self, pool: str) -> Sequence[TypicalRequest]:
+        """Return the typical requests of a pool, or the fallback."""
+        return self.typical.get(pool) or FALLBACK
+
+    def set_typical_requests(self, pool: str, typical: tuple[TypicalRequest, ...]) -> bool:
+        """Return whether this is a change."""
         check_typical(typical)
         if typical == self.typical.get(pool, ()):
             return False
@@ -57,7 +66,7 @@ class Devices:
         return True
 
     def write(self, row: int, node: Node, offered_and_taken: Callable[[str], tuple[int, int]]) -> bool:
-        """Take over a node, given what it has of a slot and what of it is taken; answers whether anything moved."""
+        """Write a node, given its allocatable and taken amounts by slot. Return whether anything changed."""
         for name in (node.devices.keys() | (_BY_TYPE & node.allocatable.keys())) - self.columns.keys():
             self.columns[name] = DeviceColumn(name, self._rows)
             self.rules += 1
@@ -67,6 +76,19 @@ class Devices:
             moved |= column.write(row, node, *offered_and_taken(name))
             self.rules += kinds != column.kinds
         return moved
+
+    def copy_rules(self, other: DeviceColumns) -> None:
+        """Copy the allocation rules."""
+        self.typical, self._fragmented = dict(other.typical), set(other._fragmented)
+        self.rules += 1
+
+    def copy_free(self, row: int, other: DeviceColumns, other_row: int) -> None:
+        """Copy the free capacity of the devices of a node that both have."""
+        for name, column in self.columns.items():
+            theirs = other.columns.get(name)
+            if theirs is not None:
+                width = min(column.free.shape[1], theirs.free.shape[1])
+                column.free[row, :width] = theirs.free[other_row, :width]
 
     def clear(self, row: int) -> None:
         for column in self.columns.values():
@@ -85,7 +107,7 @@ class Devices:
 
 
 class DeviceColumn:
-    """What is left of every device of a slot. A device that a row does not have has no capacity and nothing free."""
+    """The free capacity of every device of a slot. A device that a row does not have has no capacity."""
 
     def __init__(self, slot: str, rows: int) -> None:
         self.slot = slot
@@ -94,26 +116,26 @@ class DeviceColumn:
         self.unequal: set[int] = set()
         """Rows with devices of several models, memories or sizes."""
         self.odd: set[int] = set()
-        """Rows with several devices of which none has the size of a whole one, or one is larger."""
+        """Rows with several devices none of which is a whole one, or with a larger one."""
         self._use(np.zeros((5, rows, _WIDTH), dtype=np.int64))
 
     def _use(self, table: NDArray[np.int64]) -> None:
         self._table = table
         self.free: Shares = table[0]
-        """Negative where a device shrank below what is taken of it."""
+        """Negative where a device shrank below its usage."""
         self.capacity: Shares = table[1]
         self.index: NDArray[np.int64] = table[2]
         self.memory: NDArray[np.int64] = table[3]
         self.model: NDArray[np.int64] = table[4]
-        """The code of the model; 0 for one that is not known."""
+        """The code of the model; 0 if unknown."""
 
     @property
     def kinds(self) -> tuple[bool, bool, int]:
-        """Whether there are rows out of the ordinary, and how many models were seen."""
+        """The presence of unequal rows and of odd rows, and the number of models seen."""
         return bool(self.unequal), bool(self.odd), len(self.models.values)
 
     def write(self, row: int, node: Node, offered: int, taken: int) -> bool:
-        """Take over the devices of a node; answers whether anything moved."""
+        """Write the devices of a node. Return whether anything changed."""
         devices = _devices_of(node, self.slot, offered, taken)
         if len(devices) > self._table.shape[2]:
             self._widen(len(devices))
@@ -140,33 +162,33 @@ class DeviceColumn:
         self._use(np.pad(self._table, ((0, 0), (0, rows - self._table.shape[1]), (0, 0))))
 
     def least(self, demand: DeviceDemand, rows: NDArray[np.intp]) -> Shares:
-        """The smallest share of every device that a demand can be met with; UNSUITABLE for one of another model."""
+        """Return the smallest share of every device that satisfies a demand; UNSUITABLE for another model."""
         capacity, memory = self.capacity[rows], self.memory[rows]
         needed = np.zeros_like(capacity)
         if demand.memory > 0:
-            asked = min(demand.memory, (1 << 62) // max(int(capacity.max(initial=1)), 1))
-            needed = np.where(memory > 0, -(-asked * capacity // np.maximum(memory, 1)), UNSUITABLE)
+            requested = min(demand.memory, (1 << 62) // max(int(capacity.max(initial=1)), 1))
+            needed = np.where(memory > 0, -(-requested * capacity // np.maximum(memory, 1)), UNSUITABLE)
         if demand.models:
             wanted = [self.models.code(model) for model in demand.models if model in self.models]
             needed = np.where(np.isin(self.model[rows], wanted), needed, UNSUITABLE)
         return needed
 
     def divided(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Where the slot is made of devices: everywhere if it is so by its type, else where a node names some."""
+        """Return the rows where the slot consists of devices: all by its type, else those whose node lists some."""
         if self.slot in _BY_TYPE:
             return np.ones(len(rows), dtype=np.bool_)
         named: NDArray[np.bool_] = np.logical_or.reduce(self.capacity[rows] > 0, axis=1)
         return named
 
     def move(self, row: int, shares: Iterable[DeviceShare], sign: int) -> None:
-        """Take shares of devices from a row (1), or give them back (-1); a device that has left is no error."""
+        """Take shares of devices from a row (1), or give them back (-1); a device that has left is ignored."""
         for share in shares:
             if share.slot == self.slot:
                 at = (self.index[row] == share.device) & (self.capacity[row] > 0)
                 self.free[row, at] -= sign * share.amount
 
     def named(self, row: int, given: Sequence[tuple[int, int]]) -> tuple[DeviceShare, ...]:
-        """Shares by position as shares by the devices' own index."""
+        """Return shares by position as shares by device index."""
         index = self.index[row].tolist()
         return tuple([DeviceShare(self.slot, index[position], amount) for position, amount in given])
 
@@ -185,10 +207,10 @@ def _note(rows: set[int], row: int, belongs: bool) -> None:
 
 
 def _devices_of(node: Node, slot: str, offered: int, taken: int) -> Sequence[Device]:
-    """The devices as the node names them, by index.
+    """Return the devices that the node lists, by index.
 
-    Where it names none, its amount is whole devices numbered from 0 (and a last one of what remains), and what is taken
-    is taken of the first ones.
+    Without a list its amount is whole devices numbered from 0, with the remainder as the last one, and the first ones
+    are taken.
     """
     named = node.devices.get(slot)
     if named is not None:
@@ -204,7 +226,7 @@ def _devices_of(node: Node, slot: str, offered: int, taken: int) -> Sequence[Dev
 
 
 def kinds_of_devices(node: Node) -> tuple[object, ...]:
-    """The devices that a node names, without what is taken of them."""
+    """Return the devices that a node lists, without their usage."""
     return tuple(
         (slot, device.index, device.capacity, device.model, device.memory)
         for slot, devices in node.devices.items()

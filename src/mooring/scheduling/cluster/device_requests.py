@@ -1,4 +1,4 @@
-"""What a shape asks of the devices of nodes: where it fits, and which devices it is given."""
+"""Device requests of shapes: where they fit, and which devices they get."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mooring.model.devices import WHOLE, DeviceDemand, DeviceShare
-from mooring.scheduling.arrays import Amount, Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.device_columns import DeviceColumn
-from mooring.scheduling.devices import UNSUITABLE, Shares, allocate, fits
-from mooring.scheduling.shapes import Shape
+from mooring.model.resources.devices import WHOLE, DeviceDemand, DeviceShare
+from mooring.scheduling.cluster.arrays import Amount, Mask, Rows
+from mooring.scheduling.cluster.columns import ClusterColumns
+from mooring.scheduling.cluster.device_columns import DeviceColumn
+from mooring.scheduling.cluster.device_sharing import (
+    UNSUITABLE,
+    Shares,
+    allocate,
+    fits,
+)
+from mooring.scheduling.cluster.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """An amount of one slot of devices, with what is asked of each of them."""
+    """An amount of one device slot, with the demand on each device."""
 
     column: DeviceColumn
     amount: int
     demand: DeviceDemand | None
     fragmentation: bool
     times: int = 1
-    """So many tasks ask for it on the same node."""
+    """Number of tasks that request it on the same node."""
 
     @property
     def valid(self) -> bool:
-        """Whether the amount is one that devices are given out in."""
+        """True if the amount is a multiple of the quantum."""
         return self.amount % self.column.quantum == 0
 
     def fits(self, rows: Rows) -> Mask:
@@ -36,27 +41,27 @@ class DeviceRequest:
         return self._fits_times(rows, found, self.column.free)
 
     def fits_when_empty(self, rows: Rows, *, any_device: bool = False) -> Mask:
-        """Were nothing taken of the devices; with `any_device` also were they all such as are asked for."""
+        """Return the rows that fit if nothing were taken; with `any_device`, if every device were suitable as well."""
         if any_device and self.demand is not None:
             return replace(self, demand=None).fits_when_empty(rows)
         found = self._fits(rows, self.column.capacity[rows], self.least(rows))
         return self._fits_times(rows, found, self.column.capacity)
 
     def suitable(self, rows: Rows) -> Mask:
-        """Where the first device is such as is asked for, however full; meant for rows whose devices are alike."""
+        """Return the rows whose first device is suitable, however full, for rows with equal devices."""
         least = self.least(rows)
         share = min(self.amount, WHOLE)
         return np.ones(len(rows), dtype=np.bool_) if least is None else least[:, 0] <= share
 
     def most_free(self, rows: Rows) -> Amount:
-        """The largest free share among the devices of each row that are such as are asked for."""
+        """Return the largest free share among the suitable devices of each row."""
         free, least = self.column.free[rows], self.least(rows)
         usable = free if least is None else np.where(least < UNSUITABLE, free, 0)
         most: Amount = np.maximum(usable.max(axis=1), 0)
         return most
 
     def give(self, row: int, free: Sequence[int] | None = None) -> list[tuple[int, int]] | None:
-        """The devices of a row by position, with their shares; `free` in place of what is left of them now."""
+        """Return the devices of a row by position, with their shares; `free` in place of the present free capacity."""
         rows = np.array([row], dtype=np.intp)
         least = self.least(rows)
         return allocate(
@@ -69,11 +74,11 @@ class DeviceRequest:
         )
 
     def tasks_when_empty(self, row: int, count: int) -> int:
-        """How many tasks with this request the devices of a row could take, up to `count`, had they no others."""
+        """Return the number of tasks, up to `count`, that fit on the devices of a row if nothing else used them."""
         return self._tasks_on(row, self.column.capacity[row].tolist(), count) if self.valid else 0
 
     def _fits_times(self, rows: Rows, once: Mask, free: Shares) -> Mask:
-        """Of the rows that take one task those that take all of them, one after the other."""
+        """Return those rows, among the ones that take one task, that take all of them in sequence."""
         if self.times == 1:
             return once
         found = once.copy()
@@ -83,7 +88,7 @@ class DeviceRequest:
         return found
 
     def _tasks_on(self, row: int, free: list[int], count: int) -> int:
-        """How many tasks, up to `count`, find devices one after the other; `free` is used up."""
+        """Return the number of tasks, up to `count`, that find devices in sequence. `free` is consumed."""
         for number in range(count):
             given = self.give(row, free)
             if given is None:
@@ -111,8 +116,8 @@ class DeviceRequest:
         return found | ~divided
 
 
-def device_requests(shape: Shape, cluster: Cluster) -> list[DeviceRequest]:
-    """What a shape asks of slots that are made of devices."""
+def device_requests(shape: Shape, cluster: ClusterColumns) -> list[DeviceRequest]:
+    """Return the requests of a shape for device slots."""
     columns = cluster.devices.columns
     if not columns:
         return []
@@ -125,8 +130,8 @@ def device_requests(shape: Shape, cluster: Cluster) -> list[DeviceRequest]:
     ]
 
 
-def given_devices(shape: Shape, cluster: Cluster, row: int) -> tuple[DeviceShare, ...]:
-    """The devices that a task of the shape is given on a row where it fits, each by the tightest fit."""
+def given_devices(shape: Shape, cluster: ClusterColumns, row: int) -> tuple[DeviceShare, ...]:
+    """Return the devices that a task gets on a feasible row, each by the tightest fit."""
     shares: list[DeviceShare] = []
     for request in device_requests(shape, cluster):
         if request.column.divided(np.array([row], dtype=np.intp))[0]:

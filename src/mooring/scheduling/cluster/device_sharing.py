@@ -1,7 +1,7 @@
-"""Devices: how a request is shared out over the single devices of a node, so that each share fits on its device.
+"""The division of a request over the single devices of a node, so that each share fits on its device.
 
-A request takes as few devices as can hold it, in shares that are equal up to one quantum, each on the device that it
-fits tightest. Where fragmentation is allowed it takes more devices before it is refused.
+A request takes as few devices as can hold it, in shares that are equal up to one quantum, each on the device with the
+tightest fit. If fragmentation is allowed, it takes more devices before it is rejected.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.devices import WHOLE
 from mooring.model.errors import InvalidInput
-from mooring.model.quantity import INT64_MAX
+from mooring.model.resources.devices import WHOLE
+from mooring.model.resources.quantity import INT64_MAX
 
 UNSUITABLE = INT64_MAX
-"""The least share of a device that may not be given at all."""
+"""The minimum share of a device that cannot be used at all."""
 
 Shares: TypeAlias = NDArray[np.int64]
 """[row, device] in base units of the slot."""
 
 
 class Sharing(StrEnum):
-    """How a request is divided: in equal shares, or so that the freest devices are filled one after the other."""
+    """Division of a request: in equal shares, or by filling the freest devices one after the other."""
 
     EVENLY = "evenly"
     FILL = "fill"
 
 
 class Division(NamedTuple):
-    """A request over so many devices: `larger` on the first `extra` of them, `smaller` on the others."""
+    """A request over several devices: `larger` on the first `extra` of them, `smaller` on the others."""
 
     devices: int
     larger: int
@@ -45,10 +45,10 @@ class Division(NamedTuple):
 
 
 def check_request(request: int, quantum: int, *, what: str = "device") -> None:
-    """InvalidInput for an amount that devices are not given out in."""
+    """Raise InvalidInput for an amount that is not a multiple of the quantum."""
     if request <= 0 or request % quantum:
         raise InvalidInput(
-            f"{request} units of {what} cannot be given out: amounts are multiples of {quantum}, above 0",
+            f"{request} units of {what} cannot be allocated: amounts are multiples of {quantum}, above 0",
             code="invalid-device-request",
         )
 
@@ -63,9 +63,9 @@ def allocate(
     sharing: Sharing = Sharing.EVENLY,
     least: Sequence[int] | None = None,
 ) -> list[tuple[int, int]] | None:
-    """The devices for a request, by position, each with its share; None if it does not fit.
+    """Return the devices for a request, by position, each with its share; None if it does not fit.
 
-    `least` is the smallest share that each device may be given in, by what the task asks of its devices.
+    `least` is the minimum share of each device that satisfies the task's demand.
     """
     check_request(request, quantum)
     if sharing is Sharing.FILL:
@@ -81,7 +81,7 @@ def allocate(
 
 
 def divisions(request: int, capacity: int, most: int, *, quantum: int, fragmentation: bool) -> Iterator[Division]:
-    """The ways to share a request evenly over devices, fewest first, at most `most`."""
+    """Yield the even divisions of a request over devices, fewest first, at most `most`."""
     units = request // quantum
     fewest = -(-request // max(capacity, 1))
     for devices in range(fewest, min(most, units) + 1):
@@ -92,11 +92,11 @@ def divisions(request: int, capacity: int, most: int, *, quantum: int, fragmenta
 
 
 def tightest(free: Sequence[int], shares: Sequence[int]) -> list[int] | None:
-    """For each share, largest first, the device with the least room that holds it; the lowest position among equals."""
-    left = {position: room for position, room in enumerate(free) if room > 0}
+    """Return for each share, largest first, the tightest device that holds it; among equals the lowest position."""
+    left = {position: capacity for position, capacity in enumerate(free) if capacity > 0}
     chosen: list[int] = []
     for share in shares:
-        fitting = [(room, position) for position, room in left.items() if room >= share]
+        fitting = [(capacity, position) for position, capacity in left.items() if capacity >= share]
         if not fitting:
             return None
         _, position = min(fitting)
@@ -114,7 +114,7 @@ def fits(
     fragmentation: bool,
     least: Shares | None = None,
 ) -> NDArray[np.bool_]:
-    """Whether `allocate` finds devices, for many rows at once. `capacity` is that of the largest device of each row."""
+    """Return whether `allocate` finds devices, for many rows. `capacity` is that of the largest device of each row."""
     result = np.zeros(len(free), dtype=np.bool_)
     for largest in np.unique(capacity[capacity > 0]).tolist():
         of_size = np.flatnonzero(capacity == largest)
@@ -133,7 +133,7 @@ def fits(
 def _filled(
     free: Sequence[int], request: int, capacity: int, *, fragmentation: bool, least: Sequence[int] | None
 ) -> list[tuple[int, int]] | None:
-    """All that the freest devices have, one after the other."""
+    """Fill the freest devices one after the other."""
     given: list[tuple[int, int]] = []
     left = request
     for position in sorted(range(len(free)), key=lambda position: -free[position]):

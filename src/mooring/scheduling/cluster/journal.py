@@ -1,4 +1,4 @@
-"""The journal: which rows changed since a revision, so that a reader refreshes those and no others."""
+"""The journal of changed rows, so that a reader refreshes only the rows that changed since its revision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LIMIT = 1 << 16
-"""Entries kept; a reader further behind than this starts afresh, which costs it no more than catching up would."""
+"""Entries kept. A reader that is further behind reads everything again, which costs no more than catching up."""
 
 
 class Journal:
@@ -30,7 +30,7 @@ class Journal:
             self._dropped += surplus
 
     def since(self, revision: int) -> NDArray[np.intp] | None:
-        """The rows that changed after `revision`, each once and in no order; None if that is no longer known."""
+        """Return the rows that changed after `revision`, each once, unordered; None if that is no longer known."""
         if revision < self._dropped:
             return None
         changed = set(self._rows[revision - self._dropped :])

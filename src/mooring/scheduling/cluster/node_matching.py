@@ -1,4 +1,4 @@
-"""Which nodes the selector and the affinity terms of a task mean, answered per distinct value of a label."""
+"""Node selectors, node affinity and tolerations, evaluated per distinct value of a label."""
 
 from __future__ import annotations
 
@@ -6,30 +6,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mooring.model.constraints import Constraints, Effect, NodeTerm, Taint, Toleration
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import NODE_NAME, Cluster
+from mooring.model.workloads.constraints import (
+    Constraints,
+    Effect,
+    NodeTerm,
+    Taint,
+    Toleration,
+)
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.columns import NODE_NAME, ClusterColumns
 
 
-def selected(constraints: Constraints, cluster: Cluster, rows: Rows) -> Mask:
-    """The rows whose labels are those of the node selector."""
+def selected(constraints: Constraints, cluster: ClusterColumns, rows: Rows) -> Mask:
+    """Return the rows that match the node selector."""
     mask = np.ones(len(rows), dtype=np.bool_)
     for key, value in constraints.node_selector:
         mask &= satisfied(Requirement(key, Operator.IN, (value,)), cluster, rows)
     return mask
 
 
-def matching_any(terms: Sequence[NodeTerm], cluster: Cluster, rows: Rows) -> Mask:
-    """The rows that at least one term matches; without terms none."""
+def matching_any(terms: Sequence[NodeTerm], cluster: ClusterColumns, rows: Rows) -> Mask:
+    """Return the rows that match at least one term; none without terms."""
     mask = np.zeros(len(rows), dtype=np.bool_)
     for term in terms:
         mask |= matching(term, cluster, rows)
     return mask
 
 
-def matching(term: NodeTerm, cluster: Cluster, rows: Rows) -> Mask:
-    """The rows that satisfy every requirement; a term without any, or with a wrong one, matches none."""
+def matching(term: NodeTerm, cluster: ClusterColumns, rows: Rows) -> Mask:
+    """Return the rows that satisfy every requirement. A term without any, or with an invalid one, matches none."""
     if term.problem is not None or not (term.labels or term.fields):
         return np.zeros(len(rows), dtype=np.bool_)
     mask = np.ones(len(rows), dtype=np.bool_)
@@ -38,14 +44,14 @@ def matching(term: NodeTerm, cluster: Cluster, rows: Rows) -> Mask:
     return mask
 
 
-def satisfied(requirement: Requirement, cluster: Cluster, rows: Rows) -> Mask:
+def satisfied(requirement: Requirement, cluster: ClusterColumns, rows: Rows) -> Mask:
     column = cluster.label(requirement.key)
     answer: Mask = column.truth(requirement)[column.codes[rows]]
     return answer
 
 
-def wanted_nodes(constraints: Constraints, cluster: Cluster, rows: Rows) -> Mask:
-    """The rows that node selector and required node affinity allow."""
+def wanted_nodes(constraints: Constraints, cluster: ClusterColumns, rows: Rows) -> Mask:
+    """Return the rows that match the node selector and the required node affinity."""
     mask = selected(constraints, cluster, rows)
     if constraints.node_terms is not None:
         mask &= matching_any(constraints.node_terms, cluster, rows)
@@ -53,7 +59,7 @@ def wanted_nodes(constraints: Constraints, cluster: Cluster, rows: Rows) -> Mask
 
 
 def candidate_names(terms: Sequence[NodeTerm] | None) -> frozenset[str] | None:
-    """The only node names that can match the terms; None if they do not say."""
+    """Return the only node names that can match the terms; None if any can."""
     if not terms:
         return None
     names: set[str] = set()
@@ -71,7 +77,7 @@ HARD = (Effect.NO_SCHEDULE, Effect.NO_EXECUTE)
 
 
 def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effects: Sequence[Effect]) -> list[Taint]:
-    """The taints of these effects that no toleration covers."""
+    """Return the taints with these effects that no toleration covers."""
     return [
         taint
         for taint in taints
@@ -79,8 +85,8 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effe
     ]
 
 
-def tolerated(constraints: Constraints, cluster: Cluster, rows: Rows) -> Mask:
-    """The rows without a taint that keeps the task away."""
+def tolerated(constraints: Constraints, cluster: ClusterColumns, rows: Rows) -> Mask:
+    """Return the rows whose NoSchedule and NoExecute taints are tolerated."""
     allowed = np.array(
         [not untolerated(taints, constraints.tolerations, HARD) for taints in cluster.taint_sets.values],
         dtype=np.bool_,

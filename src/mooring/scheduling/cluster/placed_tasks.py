@@ -1,13 +1,13 @@
-"""What runs where, as other tasks may ask about it: labels, (anti-)affinity terms and ports of placed tasks per row.
+"""Placed tasks per row, as constraints of other tasks refer to them: labels, affinity terms, ports, licences.
 
-Tasks that are alike to every question are one class. A question that was asked once is kept: its counts move with every
-task that comes or goes.
+Tasks that no constraint can tell apart form one class. The counts of a matcher are updated from its first use on, and
+change with every task that is added or removed.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -15,10 +15,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.constraints import Constraints, HostPort, PreferredTasks, TaskTerm
 from mooring.model.labels import Labels, Selector
-from mooring.model.nodes import DEFAULT_PORTS
-from mooring.scheduling.journal import Journal
+from mooring.model.nodes.node import DEFAULT_PORTS
+from mooring.model.workloads.constraints import (
+    Constraints,
+    HostPort,
+    PreferredTasks,
+    TaskTerm,
+)
+from mooring.scheduling.cluster.journal import Journal
 
 Counts: TypeAlias = NDArray[np.int32]
 Term: TypeAlias = TaskTerm | PreferredTasks
@@ -29,9 +34,9 @@ _KINDS: tuple[TermKind, ...] = ("affinity", "anti_affinity", "preferred_tasks")
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """Which placed tasks are meant: of these projects (or of those that `project_selector` matches), with these labels.
+    """Selects placed tasks: of these projects, or of those that `project_selector` matches, with these labels.
 
-    `selector` None means no task. Tasks that are about to leave count unless `staying`.
+    `selector` None selects no task. Tasks that are about to end count unless `staying`.
     """
 
     selector: Selector | None
@@ -39,7 +44,7 @@ class Matcher:
     project_selector: Selector | None = None
     staying: bool = False
     also: tuple[Matcher, ...] = ()
-    """Those must match, too."""
+    """These must match as well."""
 
     def matches(self, project: str, project_labels: Labels, labels: Labels) -> bool:
         if self.selector is None or not all(other.matches(project, project_labels, labels) for other in self.also):
@@ -51,7 +56,7 @@ class Matcher:
 
 
 def matcher_of(term: TaskTerm, own_project: str) -> Matcher:
-    """The tasks that a term of a task in `own_project` means."""
+    """Return the matcher of a term of a task in `own_project`."""
     projects = term.projects
     if not projects and term.project_selector is None:
         projects = frozenset((own_project,))
@@ -59,14 +64,14 @@ def matcher_of(term: TaskTerm, own_project: str) -> Matcher:
 
 
 def matcher_of_all(terms: tuple[TaskTerm, ...], own_project: str) -> Matcher:
-    """The tasks that every one of the terms means."""
+    """Return the matcher of the tasks that match every term."""
     first, *others = (matcher_of(term, own_project) for term in terms)
     return replace(first, also=tuple(others))
 
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """What a placed task shows to others."""
+    """The properties of a placed task that constraints can refer to."""
 
     project: str
     labels: tuple[tuple[str, str], ...]
@@ -76,38 +81,38 @@ class _Class:
     leaving: bool
 
 
-class Placed:
-    """The placed tasks by class and row, with the counts that were asked for."""
+class PlacedTasks:
+    """The placed tasks by class and row, with the counts in use."""
 
     def __init__(self, capacity: int) -> None:
         self.vocabulary = 0
-        """Raised when a term appears that no placed task carried before, or projects are labelled anew."""
+        """Incremented when a term appears that no placed task had before, or the labels of a project change."""
         self.relabelled = 0
-        """Raised when projects are labelled anew: who is meant may have changed without a task having moved."""
+        """Incremented when the labels of a project change: matches may change without any task changing."""
         self.changes = Journal()
-        """Every row on which a task came or went."""
+        """Every row on which a task was added or removed."""
         self.licences: Counts = np.zeros(capacity, dtype=np.int32)
-        """How many tasks with a licence each row has."""
+        """The number of tasks with a licence per row."""
         self.range_used: Counts = np.zeros(capacity, dtype=np.int32)
-        """How many numbers of its range each row has given away."""
+        """The number of ports in use of the range of each row."""
         self._capacity = capacity
         self._project_labels: dict[str, Labels] = {}
         self._codes: dict[_Class, int] = {}
         self._classes: list[_Class] = []
         self._by_constraints: dict[tuple[Constraints, bool], int] = {}
         self._rows: list[Counter[int]] = []
-        """Per class how many tasks are on which row."""
+        """By class, the number of tasks per row."""
         self._of_row: defaultdict[int, set[int]] = defaultdict(set)
         self._matchers: dict[Matcher, Counts] = {}
         self._matched: list[list[Counts]] = []
-        """Per class the counts that its tasks are part of."""
-        self._carried: dict[TermKind, dict[tuple[Term, str], Counts]] = {kind: {} for kind in _KINDS}
+        """By class, the counts that include its tasks."""
+        self._of_terms: dict[TermKind, dict[tuple[Term, str], Counts]] = {kind: {} for kind in _KINDS}
         self._ports: dict[int, Counter[HostPort]] = {}
         self._watched: dict[tuple[str, int], dict[HostPort, Counts]] = {}
         self._ranges: dict[int, tuple[int, int]] = {}
 
     def add(self, row: int, constraints: Constraints, count: int = 1, *, leaving: bool = False) -> None:
-        """Count tasks with these constraints on a row; `leaving` ones are no longer spread against."""
+        """Count tasks with these constraints on a row; `leaving` ones do not count for topology spread."""
         code = self._code(constraints, leaving)
         self.changes.note((row,))
         rows = self._rows[code]
@@ -129,14 +134,30 @@ class Placed:
         for port in constraints.host_ports:
             self._count_port(row, port, -count)
 
+    def withhold(self, row: int, licences: int, ports: Iterable[HostPort], sign: int) -> None:
+        """Withhold (1) or release (-1) licence sessions and ports that no task has yet."""
+        self.licences[row] += sign * licences
+        for port in ports:
+            self._count_port(row, port, sign)
+        self.changes.note((row,))
+
     def has(self, row: int, constraints: Constraints, *, leaving: bool = False) -> bool:
-        """Whether a task with these constraints that stays (or is `leaving`) is counted on a row."""
+        """Return whether a task with these constraints, staying or `leaving`, is counted on a row."""
         return self._rows[self._code(constraints, leaving)].get(row, 0) > 0
 
-    def is_asked_about(self, constraints: Constraints, *, leaving: bool = False) -> bool:
-        """Whether a task with these constraints makes a difference to any question that was asked so far."""
+    def affects_counts(self, constraints: Constraints, *, leaving: bool = False) -> bool:
+        """Return whether a task with these constraints changes any count in use."""
         shows = bool(constraints.host_ports) or constraints.licence is not None
         return shows or bool(self._matched[self._code(constraints, leaving)])
+
+    def rows_affecting_counts(self) -> NDArray[np.bool_]:
+        """Return a mask that includes every row with a task that changes any count in use."""
+        mask: NDArray[np.bool_] = self.licences > 0
+        mask[list(self._ports)] = True
+        for rows, matched in zip(self._rows, self._matched, strict=True):
+            if matched and rows:
+                mask[list(rows)] = True
+        return mask
 
     def add_rows(self, rows: NDArray[np.intp], constraints: Constraints) -> None:
         """Count one task for every entry of `rows`, which may repeat."""
@@ -154,8 +175,8 @@ class Placed:
         for counts in self._matched[code]:
             np.add.at(counts, rows, 1)
 
-    def means(self, matcher: Matcher, constraints: Constraints) -> bool:
-        """Whether a task with these constraints is one that the matcher means."""
+    def matches(self, matcher: Matcher, constraints: Constraints) -> bool:
+        """Return whether a matcher selects tasks with these constraints."""
         project = constraints.project
         return matcher.matches(project, self.project_labels(project), dict(constraints.labels))
 
@@ -168,36 +189,53 @@ class Placed:
         for port, number in tuple(self._ports.get(row, Counter()).items()):
             self._count_port(row, port, -number)
 
+    def copy_row(self, row: int, other: PlacedTasks, other_row: int) -> None:
+        """Copy the tasks on a row of another cluster to an empty row."""
+        for theirs in other._of_row.get(other_row, ()):
+            code, count = self._code_of_class(other._classes[theirs]), other._rows[theirs][other_row]
+            self._rows[code][row] += count
+            self._of_row[row].add(code)
+            for counts in self._matched[code]:
+                counts[row] += count
+        self.licences[row] = other.licences[other_row]
+        for port, number in other.ports(other_row).items():
+            self._count_port(row, port, number)
+        self.changes.note((row,))
+
+    def copy_project_labels(self, other: PlacedTasks) -> None:
+        for project, labels in other._project_labels.items():
+            self.label_project(project, labels)
+
     def counts(self, matcher: Matcher) -> Counts:
-        """How many placed tasks match, per row. The array stays current; it must not be changed."""
+        """Return the number of matching tasks per row. The array stays current; do not modify it."""
         counts = self._matchers.get(matcher)
         if counts is None:
             counts = self._matchers[matcher] = np.zeros(self._capacity, dtype=np.int32)
             for code, kind in enumerate(self._classes):
-                if self._is_meant(matcher, kind):
+                if self._is_selected(matcher, kind):
                     self._matched[code].append(counts)
                     for row, number in self._rows[code].items():
                         counts[row] += number
         return counts
 
-    def owners(self, kind: TermKind) -> Iterator[tuple[Term, str, Counts]]:
-        """The distinct terms that placed tasks carry, each with the carriers' project and how many are on each row.
+    def terms(self, kind: TermKind) -> Iterator[tuple[Term, str, Counts]]:
+        """Yield the distinct terms of placed tasks, each with the project and the number of tasks per row.
 
-        A term whose carriers have all left stays, with zeros.
+        A term without any task left remains, with zeros.
         """
-        for (term, project), counts in self._carried[kind].items():
+        for (term, project), counts in self._of_terms[kind].items():
             yield term, project, counts
 
-    def carriers(self, term: TaskTerm, project: str) -> Counts:
-        """How many tasks of the project carry an anti-affinity term, per row; of one that `owners` named."""
-        return self._carried["anti_affinity"][term, project]
+    def counts_with_term(self, term: TaskTerm, project: str) -> Counts:
+        """Return the number of tasks of a project with an anti-affinity term that `terms` listed, per row."""
+        return self._of_terms["anti_affinity"][term, project]
 
     def ports(self, row: int) -> Mapping[HostPort, int]:
-        """The host ports in use on a row."""
+        """Return the host ports in use on a row."""
         return self._ports.get(row, {})
 
     def conflicts(self, port: HostPort) -> Counts:
-        """How many ports in use on each row exclude this one. The array stays current; it must not be changed."""
+        """Return the number of conflicting ports in use per row. The array stays current; do not modify it."""
         watched = self._watched.setdefault((port.protocol, port.port), {})
         counts = watched.get(port)
         if counts is None:
@@ -207,25 +245,25 @@ class Placed:
         return counts
 
     def set_port_range(self, row: int, first: int, last: int) -> None:
-        """The ports that tasks on this row may be given."""
+        """Set the port range of a row."""
         self._ranges[row] = (first, last)
         self.range_used[row] = len(self._numbers(row))
 
     def lowest_free_ports(self, row: int, count: int, *, without: Set[int] = frozenset()) -> tuple[int, ...]:
-        """The ports to give to a task that wants so many; fewer come back if the range has no more."""
+        """Return the lowest free ports of the range; fewer than `count` if there are no more."""
         used = self._numbers(row) | without
         first, last = self._ranges.get(row, DEFAULT_PORTS)
         return tuple(islice((port for port in range(first, last + 1) if port not in used), count))
 
     def label_project(self, project: str, labels: Labels) -> None:
-        """The labels by which terms may select a project."""
+        """Set the labels of a project, by which terms select it."""
         if self._project_labels.get(project) == labels:
             return
         self._project_labels[project] = dict(labels)
         self._matchers.clear()
         for matched, kind in zip(self._matched, self._classes, strict=True):
-            # What carriers count for does not depend on project labels: those arrays stay.
-            carried = {id(counts) for counts in self._carried_by(kind)}
+            # Counts of terms do not depend on project labels: these arrays stay.
+            carried = {id(counts) for counts in self._term_counts(kind)}
             matched[:] = [counts for counts in matched if id(counts) in carried]
         self.vocabulary += 1
         self.relabelled += 1
@@ -234,7 +272,7 @@ class Placed:
         return self._project_labels.get(project, {})
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
+        """Extend all arrays to more rows."""
         self._capacity = capacity
         grown: dict[int, Counts] = {}
 
@@ -245,7 +283,7 @@ class Placed:
 
         self._matchers = {matcher: larger(counts) for matcher, counts in self._matchers.items()}
         for kind in _KINDS:
-            self._carried[kind] = {key: larger(counts) for key, counts in self._carried[kind].items()}
+            self._of_terms[kind] = {key: larger(counts) for key, counts in self._of_terms[kind].items()}
         self._matched = [[larger(counts) for counts in matched] for matched in self._matched]
         for watched in self._watched.values():
             watched.update({port: larger(counts) for port, counts in watched.items()})
@@ -263,29 +301,33 @@ class Placed:
                 constraints.preferred_tasks,
                 leaving,
             )
-            code = self._codes.get(kind)
-            if code is None:
-                code = self._codes[kind] = len(self._classes)
-                self._classes.append(kind)
-                self._rows.append(Counter())
-                self._matched.append([counts for m, counts in self._matchers.items() if self._is_meant(m, kind)])
-                self._matched[code].extend(self._carried_by(kind))
+            code = self._code_of_class(kind)
             if len(self._by_constraints) >= 1 << 16:
                 self._by_constraints.clear()
             self._by_constraints[constraints, leaving] = code
         return code
 
-    def _carried_by(self, kind: _Class) -> Iterator[Counts]:
+    def _code_of_class(self, kind: _Class) -> int:
+        code = self._codes.get(kind)
+        if code is None:
+            code = self._codes[kind] = len(self._classes)
+            self._classes.append(kind)
+            self._rows.append(Counter())
+            self._matched.append([counts for m, counts in self._matchers.items() if self._is_selected(m, kind)])
+            self._matched[code].extend(self._term_counts(kind))
+        return code
+
+    def _term_counts(self, kind: _Class) -> Iterator[Counts]:
         for name in _KINDS:
             terms: tuple[Term, ...] = getattr(kind, name)
             for term in terms:
-                counts = self._carried[name].get((term, kind.project))
+                counts = self._of_terms[name].get((term, kind.project))
                 if counts is None:
-                    counts = self._carried[name][term, kind.project] = np.zeros(self._capacity, dtype=np.int32)
+                    counts = self._of_terms[name][term, kind.project] = np.zeros(self._capacity, dtype=np.int32)
                     self.vocabulary += 1
                 yield counts
 
-    def _is_meant(self, matcher: Matcher, kind: _Class) -> bool:
+    def _is_selected(self, matcher: Matcher, kind: _Class) -> bool:
         if matcher.staying and kind.leaving:
             return False
         return matcher.matches(kind.project, self.project_labels(kind.project), dict(kind.labels))
@@ -320,7 +362,7 @@ class Placed:
 
 
 def excludes(used: HostPort, wanted: HostPort) -> bool:
-    """Whether a port in use keeps a task from having another one: same number and protocol, overlapping addresses."""
+    """Return whether a port in use conflicts with a wanted one: same number and protocol, overlapping addresses."""
     return (
         used.port == wanted.port
         and used.protocol == wanted.protocol

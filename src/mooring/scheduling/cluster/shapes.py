@@ -1,16 +1,16 @@
-"""Shapes: everything about a task that placement depends on. Equal shapes are one class, answered for once."""
+"""Shapes: everything about a task that placement depends on. Tasks with equal shapes share one evaluation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from mooring.model.constraints import Constraints
-from mooring.model.quantity import INT64_MAX
-from mooring.model.resources import UNASKED
-from mooring.model.volumes import STORAGE
-from mooring.model.workloads import NO_CONSTRAINTS, Workload
-from mooring.scheduling.columns import Cluster, Request
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.model.resources.task_resources import UNASKED
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.volumes import STORAGE
+from mooring.model.workloads.workload import NO_CONSTRAINTS, Workload
+from mooring.scheduling.cluster.columns import ClusterColumns, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,15 @@ class Shape:
     architecture: str | None = None
     region: str | None = None
     owner: UUID | None = None
-    """The user, if some node belongs to that user; users without nodes of their own are all alike to placement."""
+    """The user, if some node belongs to that user; all other users are equal to placement."""
     constraints: Constraints = NO_CONSTRAINTS
     uncounted: tuple[int, int] = (0, 0)
-    """Processor and memory that scoring adds for containers which ask for none."""
+    """CPU and memory that scoring adds for containers without a request."""
     tasks: int = 1
-    """How many tasks go to one node at once; all amounts are theirs together."""
+    """Number of tasks that go to one node together; the amounts are their total."""
 
 
-def shape_of(workload: Workload, cluster: Cluster) -> Shape:
+def shape_of(workload: Workload, cluster: ClusterColumns) -> Shape:
     return Shape(
         pool=workload.pool,
         request=_request(workload),
@@ -50,11 +50,11 @@ def _request(workload: Workload) -> Request:
 
 
 def of_all(shape: Shape, count: int) -> Shape:
-    """The shape of `count` tasks of a shape on one node."""
+    """Return the shape of `count` tasks on one node."""
     cpu, memory = shape.uncounted
     return replace(
         shape,
-        # Beyond int64 no node has enough either way.
+        # No node has more than int64 anyway.
         request=tuple((name, min(amount * count, INT64_MAX)) for name, amount in shape.request),
         uncounted=(cpu * count, memory * count),
         constraints=replace(shape.constraints, ports_wanted=shape.constraints.ports_wanted * count),
@@ -63,7 +63,7 @@ def of_all(shape: Shape, count: int) -> Shape:
 
 
 def _uncounted(workload: Workload) -> tuple[int, int]:
-    """What scoring adds to the request: where it is not told, one container that names what the request names."""
+    """Return what scoring adds to the request; by default for one container with the requested slots."""
     request, scoring = workload.request, workload.scoring_request
     if scoring is None:
         return tuple(0 if name in request else units for name, units in UNASKED.items())  # type: ignore[return-value]

@@ -1,21 +1,21 @@
-"""A trial of the cluster: changes that are kept or undone as a whole, in time proportional to the change."""
+"""Trial changes of the cluster, kept or undone as a whole, in time proportional to the change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from mooring.model.constraints import Constraints
-from mooring.model.devices import DeviceShare
-from mooring.model.slots import Amounts
-from mooring.scheduling.arrays import Demand, Rows
-from mooring.scheduling.columns import Cluster
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Constraints
+from mooring.scheduling.cluster.arrays import Demand, Rows
+from mooring.scheduling.cluster.columns import ClusterColumns
 
 
 class Trial:
-    """Changes count at once for everyone who looks at the columns; without `revert` they stay."""
+    """Changes are visible in the columns at once, and stay unless `revert` is called."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterColumns) -> None:
         self._cluster = cluster
         self._undo: list[Callable[[], None]] = []
 
@@ -40,26 +40,14 @@ class Trial:
         *,
         leaving: bool = False,
     ) -> None:
-        """Count a task that is there as gone."""
+        """Count a task on the rows as gone."""
         self._cluster.forget(rows, demand, constraints, devices, leaving=leaving)
         self._undo.append(partial(self._cluster.assume, rows, demand, constraints, devices, leaving=leaving))
 
-    def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
-        """Count (1) or forget (-1) what tasks occupy, one on each of the rows, without what others may ask about."""
-        self._cluster.shift(rows, requests, sign)
-        self._undo.append(partial(self._cluster.shift, rows, requests, -sign))
-
-    def promise(self, key: Hashable, row: int, start: int, end: int | None, amounts: Amounts) -> None:
-        """Promise amounts of a row for a window."""
-        timeline = self._cluster.timeline
-        before = timeline.get(key)
-        timeline.add(key, row, start, end, amounts)
-        self._undo.append(partial(timeline.put_back, key, before))
-
-    def withdraw(self, key: Hashable) -> None:
-        """Take a promise back."""
-        timeline = self._cluster.timeline
-        self._undo.append(partial(timeline.put_back, key, timeline.remove(key)))
+    def count_amounts(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
+        """Count (1) or forget (-1) the amounts of tasks, one on each of the rows."""
+        self._cluster.count_amounts(rows, requests, sign)
+        self._undo.append(partial(self._cluster.count_amounts, rows, requests, -sign))
 
     def revert(self) -> None:
         while self._undo:

@@ -1,33 +1,39 @@
-"""Typical requests: what is usually asked for in a pool, by which the use of a device that is left over is measured."""
+"""Typical requests of a pool, which measure the fragmentation of devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mooring.model.devices import WHOLE
 from mooring.model.errors import InvalidInput
-from mooring.model.slots import Amounts
+from mooring.model.resources.devices import WHOLE
+from mooring.model.resources.slots import Amounts
 
+DEVICE_SLOT = "gpu"
+"""The slot whose devices typical requests name."""
 MOST_WEIGHT = 1_000_000
-"""Of all typical requests of a pool together, so that weighted amounts stay far below the end of int64."""
+"""Limit on the total weight of a pool's typical requests, so that weighted amounts stay far below the end of int64."""
 
 
 @dataclass(frozen=True, slots=True)
-class Typical:
-    """A request that is asked for often: its processor, memory and devices are looked at.
+class TypicalRequest:
+    """A frequent request: its CPU, memory and devices count.
 
-    `weight` is its popularity in whole numbers, relative to the others.
+    `weight` is its frequency relative to the others, as a whole number.
     """
 
     request: Amounts = field(hash=False)
     weight: int = 1
     models: frozenset[str] = frozenset()
-    """Device models that it can use; none named means any."""
+    """Device models that it can use; empty for any."""
 
 
-def check_typical(typical: Sequence[Typical]) -> None:
-    """InvalidInput for weights that cannot be meant."""
+Typical = TypicalRequest
+"""The former name of `TypicalRequest`, kept as an alias."""
+
+
+def check_typical(typical: Sequence[TypicalRequest]) -> None:
+    """Raise InvalidInput for invalid weights."""
     if any(each.weight < 0 for each in typical) or sum(each.weight for each in typical) > MOST_WEIGHT:
         raise InvalidInput(
             f"the weights of typical requests are whole numbers from 0, together at most {MOST_WEIGHT:,}",
@@ -37,9 +43,16 @@ def check_typical(typical: Sequence[Typical]) -> None:
         raise InvalidInput("typical requests need a weight above 0", code="invalid-typical")
 
 
-def _devices(amount: int, weight: int) -> Typical:
-    request: Mapping[str, int] = {"gpu": amount}
-    return Typical(request, weight)
+def devices_and_share(typical: TypicalRequest) -> tuple[int, int]:
+    """Return the number of devices that a typical request needs, and the share of each."""
+    amount = typical.request.get(DEVICE_SLOT, 0)
+    devices = -(-amount // WHOLE)
+    return devices, -(-amount // devices) if devices else 0
+
+
+def _devices(amount: int, weight: int) -> TypicalRequest:
+    request: Mapping[str, int] = {DEVICE_SLOT: amount}
+    return TypicalRequest(request, weight)
 
 
 FALLBACK = (
@@ -51,4 +64,4 @@ FALLBACK = (
     _devices(4 * WHOLE, 3),
     _devices(8 * WHOLE, 3),
 )
-"""The mix where a pool was told none: about what a large shared cluster sees (Weng et al., ATC 2023)."""
+"""Used for pools without typical requests: about those of a large shared cluster (Weng et al., ATC 2023)."""

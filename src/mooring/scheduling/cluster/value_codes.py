@@ -1,4 +1,4 @@
-"""Values that repeat, as small numbers: a question is asked once per value and answered for all rows by their codes."""
+"""Small codes for repeated values: a predicate is evaluated once per value and applied to rows by their codes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.constraints import NODE_NAME_FIELD
 from mooring.model.labels import Operator, Requirement
-from mooring.model.nodes import Node
+from mooring.model.nodes.node import Node
+from mooring.model.workloads.constraints import NODE_NAME_FIELD
 
 Value = TypeVar("Value", bound=Hashable)
 
 
 class Codes(Generic[Value]):
-    """Small numbers for values that repeat: a column holds the number, a question is asked once per value."""
+    """Small codes for repeated values, in the order of their first use."""
 
     def __init__(self, values: Iterable[Value] = ()) -> None:
         self.values: list[Value] = []
@@ -36,7 +36,7 @@ class Codes(Generic[Value]):
 
 
 class LabelColumn:
-    """One label of all nodes: per row the code of its value, -1 where it is absent."""
+    """One label of all nodes: the code of its value per row, -1 if absent."""
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
@@ -46,7 +46,7 @@ class LabelColumn:
 
     @property
     def values(self) -> list[str]:
-        """The value of each code; some may be on no node any more."""
+        """The value of each code. Some may be on no node any more."""
         return self._values.values
 
     def write(self, row: int, node: Node | None) -> None:
@@ -54,7 +54,7 @@ class LabelColumn:
         self.codes[row] = -1 if value is None else self._values.code(value)
 
     def truth(self, requirement: Requirement) -> NDArray[np.bool_]:
-        """Whether each value satisfies the requirement; last, for the code -1, whether absence does."""
+        """Return whether each value satisfies the requirement; last, for code -1, whether absence does."""
         known = self._truths.get(requirement)
         if known is None or len(known) != len(self.values) + 1:
             known = np.empty(len(self.values) + 1, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The typical requests of all pools as the tables that the kernels read."""
+"""The typical requests of all pools as tables that the kernels read."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.scheduling.codes import Codes
-from mooring.scheduling.scorers.fragmentation import devices_and_share
-from mooring.scheduling.typical import FALLBACK, Typical
+from mooring.scheduling.cluster.typical_requests import FALLBACK, TypicalRequest, devices_and_share
+from mooring.scheduling.cluster.value_codes import Codes
 
 
-class Mixes:
-    """Mix 0 is that of pools which were told none. Requests without devices count in the weight of a mix only."""
+class RequestTables:
+    """Table 0 is for pools without typical requests. Requests without devices count only in a table's total weight."""
 
-    def __init__(self, typical: Mapping[str, Sequence[Typical]], models: Codes[str | None]) -> None:
-        told = {pool: requests for pool, requests in typical.items() if requests}
-        self._number_of = {pool: number for number, pool in enumerate(told, start=1)}
-        mixes: list[tuple[int, int, int]] = []
+    def __init__(self, typical: Mapping[str, Sequence[TypicalRequest]], models: Codes[str | None]) -> None:
+        of_pools = {pool: requests for pool, requests in typical.items() if requests}
+        self._number_of = {pool: number for number, pool in enumerate(of_pools, start=1)}
+        tables: list[tuple[int, int, int]] = []
         thresholds: list[tuple[int, int, int]] = []
-        requests: list[Typical] = []
-        for mix in (FALLBACK, *told.values()):
+        requests: list[TypicalRequest] = []
+        for table in (FALLBACK, *of_pools.values()):
             first = len(thresholds)
-            asking = sorted((each for each in mix if _share(each)), key=_share)
-            for share, alike in groupby(asking, key=_share):
+            with_devices = sorted((each for each in table if _share(each)), key=_share)
+            for share, same_share in groupby(with_devices, key=_share):
                 start = len(requests)
-                requests.extend(alike)
+                requests.extend(same_share)
                 thresholds.append((share, start, len(requests)))
-            mixes.append((first, len(thresholds), sum(each.weight for each in mix)))
-        self.mixes: NDArray[np.int64] = np.array(mixes, dtype=np.int64)
+            tables.append((first, len(thresholds), sum(each.weight for each in table)))
+        self.tables: NDArray[np.int64] = np.array(tables, dtype=np.int64)
         self.thresholds: NDArray[np.int64] = np.array(thresholds, dtype=np.int64)
         self.typical: NDArray[np.int64] = np.array(
             [
@@ -46,8 +45,9 @@ class Mixes:
         )
 
     def number(self, pool: str) -> int:
+        """Return the number of a pool's table."""
         return self._number_of.get(pool, 0)
 
 
-def _share(typical: Typical) -> int:
+def _share(typical: TypicalRequest) -> int:
     return devices_and_share(typical)[1]

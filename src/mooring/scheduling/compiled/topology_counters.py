@@ -1,8 +1,7 @@
 """Counters of placed tasks for the kernels: per row, per domain, and the terms of shapes that read them.
 
-A counter follows one question to the placed tasks (`Source`). A view sums it over the domains of a level, over the rows
-that its mask includes. Where every domain of a level is one row, terms are part of the row's key; else they are added
-per group.
+A counter counts the placed tasks of one source. A view sums it over the domains of a level, over the rows in its mask.
+Where every domain of a level is one row, terms are part of the row's key; otherwise they are added per group.
 """
 
 from __future__ import annotations
@@ -12,71 +11,89 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.scheduling import kernels
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.lowering import Label, LoweredProfile, Source, carried, carried_by_placed, moves
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.compiled import layout
+from mooring.scheduling.compiled.counter_changes import (
+    CountedLabels,
+    increment,
+    sources_of,
+    sources_of_placed_tasks,
+)
+from mooring.scheduling.compiled.lowering import LoweredProfile
+from mooring.scheduling.plugins.kernel_rules import CounterSource, KernelTermKind
 
+_KINDS = {
+    KernelTermKind.SPREAD: layout.SPREAD,
+    KernelTermKind.AFFINITY: layout.AFFINITY,
+    KernelTermKind.ANTI_AFFINITY: layout.ANTI_AFFINITY,
+    KernelTermKind.FEWER_TASKS: layout.FEWER_TASKS,
+    KernelTermKind.PREFERRED_TASKS: layout.PREFERRED_TASKS,
+}
 _HISTOGRAM = 1024
-"""Counts told apart when the least count over single rows is tracked; beyond, it is searched."""
+"""Counts below this are tracked in a histogram to find the lowest count over rows; above it, all rows are searched."""
 
 
-class Topology:
-    """Owner of the tables that the kernels count in."""
+class TopologyCounters:
+    """The tables in which the kernels count placed tasks, and the kernel terms of shapes."""
 
     def __init__(self, cluster: Cluster, lowered: LoweredProfile) -> None:
         self._cluster = cluster
         self._profile = lowered
-        self._sources: dict[Source, int] = {}
-        self._labels: dict[Label, int] = {}
+        self._sources: dict[CounterSource, int] = {}
+        self._labels: dict[CountedLabels, int] = {}
         self._shapes: list[tuple[Shape, int]] = []
         self._lowered: dict[int, int] = {}
-        """Per shape the epoch in which its terms were put into the tables."""
+        """By code of a shape, the epoch in which its terms were written to the tables."""
         self._epoch = 0
         self._vocabulary = -1
         self._adds: list[list[int]] = []
         self._rows: NDArray[np.int32] = np.zeros((1, cluster.capacity), dtype=np.int32)
-        self.counters: kernels.Counters
-        self.partitions: kernels.Partitions
+        self.counters: layout.Counters
+        self.partitions: layout.Partitions
         self._start_views()
         self._build()
         self.adds_start, self.adds = _flat([[]])
         self._vocabulary = cluster.vocabulary
-        for source in carried_by_placed(cluster):
+        for source in sources_of_placed_tasks(cluster):
             self._counter(source)
         self.changed = True
 
+    @property
+    def counters_known(self) -> int:
+        return len(self._sources)
+
     def register(self, code: int, shape: Shape) -> None:
-        """A shape that may be placed from now on; `code` counts up from 0."""
-        label = Label.of(shape)
+        """Add a shape. `code` counts up from 0."""
+        label = CountedLabels.of(shape)
         number = self._labels.get(label)
         if number is None:
             number = self._labels[label] = len(self._labels)
             self._adds.append(
-                [at for source, at in self._sources.items() for _ in range(moves(label, source, self._cluster))]
+                [at for source, at in self._sources.items() for _ in range(increment(label, source, self._cluster))]
             )
-            for source in carried(label):
+            for source in sources_of(label):
                 self._counter(source)
             self.changed = True
         self._shapes.append((shape, number))
 
     def update(self, rows: Rows, static_rows: Rows) -> None:
-        """Take over what changed on rows other than by the kernels."""
+        """Take over changes of rows that the kernels did not make."""
         if self._vocabulary != self._cluster.vocabulary:
             self._vocabulary = self._cluster.vocabulary
-            for source in carried_by_placed(self._cluster):
+            for source in sources_of_placed_tasks(self._cluster):
                 self._counter(source)
             for label, number in self._labels.items():
                 self._adds[number] = [
-                    at for source, at in self._sources.items() for _ in range(moves(label, source, self._cluster))
+                    at for source, at in self._sources.items() for _ in range(increment(label, source, self._cluster))
                 ]
             self._epoch += 1
             self.changed = True
-        if not self._sources and not self._profile.counted_scorers:
+        if not self._sources and not self._profile.counting_scorers:
             return
         if len(static_rows):
-            # Labels, and so domains, may have moved: every view is made anew.
+            # Labels, and hence domains, may have changed: every view is built again.
             self._start_views()
             self._epoch += 1
         for source, counter in self._sources.items():
@@ -89,12 +106,12 @@ class Topology:
                 if of == counter:
                     self._count(view, level)
 
-    def prepare(self, codes: Iterable[int], fields: NDArray[np.int64], slots: kernels.Slots) -> bool:
-        """Put the terms of these shapes into the tables; answers whether tables were replaced."""
+    def prepare(self, codes: Iterable[int], fields: NDArray[np.int64], cache: layout.KeyCache) -> bool:
+        """Write the terms of these shapes to the tables. Return whether tables were replaced."""
         lowered, epoch = self._lowered, self._epoch
         for code in codes:
             if lowered.get(code) != epoch:
-                self._lower(code, fields, slots)
+                self._lower(code, fields, cache)
         if not self.changed:
             return False
         self._build()
@@ -102,42 +119,42 @@ class Topology:
         self.changed = False
         return True
 
-    def _lower(self, code: int, fields: NDArray[np.int64], slots: kernels.Slots) -> None:
+    def _lower(self, code: int, fields: NDArray[np.int64], cache: layout.KeyCache) -> None:
         shape, label = self._shapes[code]
         terms = self._profile.terms(shape, self._cluster, self._sources)
         first = len(self._terms)
         levels: set[int] = set()
-        on_rows = on_domains = 0
+        host_terms = domain_terms = 0
         for term in terms:
-            level = self._level(term.key)
+            level = self._level(term.topology_key)
             host = self._single[level]
             view = self._view(self._counter(term.source), level, term.mask)
-            on_rows += host
-            on_domains += not host
+            host_terms += host
+            domain_terms += not host
             if not host:
                 levels.add(level)
-            entry = np.zeros(kernels.TERM_FIELDS, dtype=np.int64)
-            entry[kernels.KIND] = term.kind
-            entry[kernels.VIEW] = view
-            entry[kernels.HOST] = host
-            entry[kernels.LEVEL] = level
-            entry[kernels.COUNTER] = self._sources[term.source]
-            entry[kernels.LIMIT] = term.limit
-            entry[kernels.SELF] = term.counts_itself
-            entry[kernels.BASE] = term.base
-            entry[kernels.WEIGHT] = term.weight
-            entry[kernels.MIN_DOMAINS] = term.min_domains
+            entry = np.zeros(layout.TERM_FIELDS, dtype=np.int64)
+            entry[layout.KIND] = _KINDS[term.kind]
+            entry[layout.VIEW] = view
+            entry[layout.HOST] = host
+            entry[layout.LEVEL] = level
+            entry[layout.COUNTER] = self._sources[term.source]
+            entry[layout.LIMIT] = term.limit
+            entry[layout.SELF] = term.counts_itself
+            entry[layout.BASE] = term.base
+            entry[layout.WEIGHT] = term.weight
+            entry[layout.MIN_DOMAINS] = term.min_domains
             self._terms.append(entry)
         partition = self._partition(tuple(sorted(levels)))
         self._lowered[code] = self._epoch
         entry = fields[code]
-        entry[kernels.FIRST_TERM], entry[kernels.LAST_TERM] = first, len(self._terms)
-        entry[kernels.HOST_TERMS], entry[kernels.DOMAIN_TERMS] = on_rows, on_domains
-        entry[kernels.PARTITION] = partition
-        entry[kernels.LABELS] = label
-        slot = int(entry[kernels.SLOT])
-        if slot >= 0:
-            slots.position[slot] = kernels.NEVER
+        entry[layout.FIRST_TERM], entry[layout.LAST_TERM] = first, len(self._terms)
+        entry[layout.HOST_TERMS], entry[layout.DOMAIN_TERMS] = host_terms, domain_terms
+        entry[layout.PARTITION] = partition
+        entry[layout.LABELS] = label
+        cached = int(entry[layout.ENTRY])
+        if cached >= 0:
+            cache.position[cached] = layout.NEVER
         if terms:
             self.changed = True
 
@@ -154,7 +171,7 @@ class Topology:
         self._terms: list[NDArray[np.int64]] = []
         self.changed = True
 
-    def _counter(self, source: Source) -> int:
+    def _counter(self, source: CounterSource) -> int:
         counter = self._sources.get(source)
         if counter is None:
             counter = self._sources[source] = len(self._sources)
@@ -164,7 +181,7 @@ class Topology:
             counts = source.counts(self._cluster)
             self._rows[counter] = 0 if counts is None else counts
             for label, number in self._labels.items():
-                self._adds[number] += [counter] * moves(label, source, self._cluster)
+                self._adds[number] += [counter] * increment(label, source, self._cluster)
             if source.concerns_others:
                 self._epoch += 1
             self.changed = True
@@ -206,7 +223,7 @@ class Topology:
         return partition
 
     def _build(self) -> None:
-        """All tables as arrays, views counted from the rows."""
+        """Build all tables as arrays, and count the views from the rows."""
         views = max(len(self._views), 1)
         widest = max((self._sizes[level] for _, level, _ in self._views if not self._single[level]), default=1)
         following: list[list[int]] = [[] for _ in range(max(len(self._sources), 1))]
@@ -214,7 +231,7 @@ class Topology:
             following[counter].append(view)
         views_start, flat_views = _flat(following)
         any_single = any(self._single[level] for _, level, _ in self._views)
-        self.counters = kernels.Counters(
+        self.counters = layout.Counters(
             rows=self._rows,
             views_start=views_start,
             views=flat_views,
@@ -224,7 +241,7 @@ class Topology:
             total=np.zeros(views, dtype=np.int64),
             present=np.zeros((views, max(widest, 1)), dtype=np.uint8),
             histogram=np.zeros((views, _HISTOGRAM if any_single else 1), dtype=np.int32),
-            least=np.full(views, -1, dtype=np.int64),
+            lowest=np.full(views, -1, dtype=np.int64),
             masks=np.array(self._mask_rows, dtype=np.uint8),
             codes=np.array(self._codes, dtype=np.int32),
             sizes=np.array(self._sizes, dtype=np.int32),
@@ -233,10 +250,10 @@ class Topology:
         for view, (_, level, _) in enumerate(self._views):
             self._count(view, level)
         self._build_partitions()
-        self.terms = np.array(self._terms or [np.zeros(kernels.TERM_FIELDS, dtype=np.int64)])
+        self.terms = np.array(self._terms or [np.zeros(layout.TERM_FIELDS, dtype=np.int64)])
 
     def _count(self, view: int, level: int) -> None:
-        """A view's sums, from the rows of its counter."""
+        """Sum a view from the rows of its counter."""
         counters = self.counters
         counter, _, mask = self._views[view]
         codes = self._codes[level]
@@ -247,7 +264,7 @@ class Topology:
             counters.domains[view] = len(included)
             top = _HISTOGRAM - 1
             counters.histogram[view] = np.bincount(np.minimum(counts, top), minlength=_HISTOGRAM)
-            counters.least[view] = counts.min() if len(counts) else 0
+            counters.lowest[view] = counts.min() if len(counts) else 0
             return
         domains = np.zeros(counters.domain.shape[1], dtype=np.int64)
         np.add.at(domains, codes[included], counts)
@@ -255,7 +272,7 @@ class Topology:
         counters.present[view] = 0
         counters.present[view, codes[included]] = 1
         counters.domains[view] = int(counters.present[view].sum())
-        counters.least[view] = -1
+        counters.lowest[view] = -1
 
     def _build_partitions(self) -> None:
         capacity, rows = self._cluster.capacity, self._cluster.rows
@@ -266,7 +283,7 @@ class Topology:
                 of_levels = np.array([self._codes[level][rows] for level in levels])
                 grouped[partition] = (levels, *np.unique(of_levels, axis=1, return_inverse=True))
         self.most_groups = max([1, *(values.shape[1] for _, values, _ in grouped.values())])
-        partitions = kernels.Partitions(
+        partitions = layout.Partitions(
             groups=np.ones(number, dtype=np.int32),
             group=np.zeros((number, capacity), dtype=np.int32),
             leaf=np.full((number, capacity), -1, dtype=np.int32),
@@ -279,11 +296,11 @@ class Topology:
             sizes = np.bincount(inverse, minlength=groups)
             starts = 2 * (np.cumsum(sizes) - sizes)
             order = np.argsort(inverse, kind="stable")
-            place = np.empty(len(rows), dtype=np.int64)
-            place[order] = np.arange(len(rows)) - (starts // 2)[inverse[order]]
+            offset = np.empty(len(rows), dtype=np.int64)
+            offset[order] = np.arange(len(rows)) - (starts // 2)[inverse[order]]
             partitions.groups[partition] = groups
             partitions.group[partition, rows] = inverse
-            partitions.leaf[partition, rows] = starts[inverse] + sizes[inverse] + place
+            partitions.leaf[partition, rows] = starts[inverse] + sizes[inverse] + offset
             partitions.start[partition, :groups] = starts
             partitions.size[partition, :groups] = sizes
             for level, codes in zip(levels, values, strict=True):
@@ -292,7 +309,7 @@ class Topology:
 
 
 def _flat(lists: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Lists one after the other, with where each begins."""
+    """Return the start of each list and the concatenation of all lists."""
     start = np.zeros(len(lists) + 1, dtype=np.int32)
     np.cumsum([len(entries) for entries in lists], out=start[1:])
     return start, np.array([entry for entries in lists for entry in entries] or [0], dtype=np.int32)

@@ -1,16 +1,17 @@
-"""Compile every kernel by using it once, or load it as compiled before."""
+"""Compile every kernel by calling it once, or load it from the cache."""
 
 from __future__ import annotations
 
-from mooring.model.nodes import Node
-from mooring.model.preemption import Preemption
-from mooring.model.workloads import LONG_AGO, Workload
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.compiled_preemption import CompiledPreemptor
-from mooring.scheduling.engine import Batch, Engine
-from mooring.scheduling.preemption import Preemptor
-from mooring.scheduling.profiles import Registry
-from mooring.scheduling.residents import Residents
+from mooring.model.nodes.node import Node
+from mooring.model.policy.preemption import Preemption
+from mooring.model.workloads.workload import LONG_AGO, Workload
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.placement_batch import Batch
+from mooring.scheduling.compiled.preemption import CompiledPreemptor
+from mooring.scheduling.plugins.profiles import Registry
+from mooring.scheduling.preemption.preemption import Preemptor
+from mooring.scheduling.preemption.running_tasks import RunningTasks
 
 
 def warm_up() -> None:
@@ -22,7 +23,7 @@ def warm_up() -> None:
     batch = Batch()
     batch.add(workload, code, 1)
     engine.place(batch)
-    preemptor = Preemptor(engine.cluster, engine.profile, Residents(), Preemption())
+    preemptor = Preemptor(engine.cluster, engine.profile, RunningTasks(), Preemption())
     compiled = CompiledPreemptor(engine, preemptor)
     compiled.sync()
     compiled.plan([(workload, code)], LONG_AGO)

@@ -1,4 +1,4 @@
-"""Why a decision came out as it did: one record for people and programs. Made on demand, never in a pass."""
+"""The explanation of one decision, for people and programs. Computed on demand, never in a pass."""
 
 from __future__ import annotations
 
@@ -9,31 +9,44 @@ from uuid import UUID
 
 import numpy as np
 
-from mooring.model.constraints import HostPort
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
-from mooring.model.devices import DeviceShare
 from mooring.model.reasons import Cure, Reason
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster, with_host_ports
-from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.workloads.constraints import HostPort
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.calendar.seconds import time_of
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.host_ports import with_host_ports
+from mooring.scheduling.cluster.shapes import shape_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.explain.filter_report import (
+    FilterReport,
+    look,
+    summary,
+    with_own_rules,
+)
 from mooring.scheduling.gangs import common_domain, shape_on_node
-from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_scorer, ask_why
-from mooring.scheduling.profiles import Profile
-from mooring.scheduling.selection import first_choices, own_tasks
-from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.survey import Survey, look, summary, with_own_rules
+from mooring.scheduling.node_selection import first_choices, own_tasks
+from mooring.scheduling.plugins.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.plugins.profiles import Profile
+from mooring.scheduling.plugins.protocols import (
+    PluginFailed,
+    Rejection,
+    ask_filter,
+    ask_scorer,
+    ask_why,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The nodes that one filter turned down, with the amounts that they lack."""
+    """The nodes that one filter rejected, with the amounts that they lack."""
 
     by: str
     nodes: int
     code: str
     words: str
-    """For people; begins with the number of nodes."""
+    """The rejection as text; begins with the number of nodes."""
     cure: Cure
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,11 +63,11 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A node that may take the task, with what each scorer says; all scores run from 0 to SCORE_ONE."""
+    """A feasible node with its score from each scorer; all scores range from 0 to SCORE_ONE."""
 
     node: str
     score: int
-    """The weighted mean."""
+    """The weighted mean of `scores`."""
     scores: Mapping[str, int]
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,7 +77,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A node that was turned down, with every filter that did so."""
+    """A rejected node, with every filter that rejects it."""
 
     node: str
     rejections: tuple[Removed, ...]
@@ -75,32 +88,32 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One decision: the nodes, what removed them, and how the best of the others compare.
+    """The explanation of one decision: the nodes, the filters that removed them, and the scores of the best others.
 
-    It holds amounts, counts and names of nodes, and nothing of other tenants.
+    It contains amounts, counts and names of nodes, and no data of other tenants.
     """
 
     pool: str
     outcome: Outcome
     summary: str
-    """In one line: `0 of 5,000 nodes: 3,100 lack 2 gpu (best has 1), 1,900 not ready`."""
+    """One line: `0 of 5,000 nodes: 3,100 lack 2 gpu (best has 1), 1,900 not ready`."""
     reason: Reason | None = None
-    """Why all or some of its tasks wait."""
+    """The reason why all or some of its tasks are pending."""
     nodes: int = 0
     candidates: int = 0
-    """Nodes that may take the first task."""
+    """The number of nodes that are feasible for the first task."""
     removed: tuple[Removed, ...] = ()
-    """By the first filter that turned them down; most nodes first."""
+    """The rejected nodes by the first filter that rejects them, ranked as in `FilterReport.ranked`."""
     weights: Mapping[str, int] = field(default_factory=dict)
-    """Of the scorers that have something to say about this workload."""
+    """The weights of the scorers that apply to this workload."""
     winner: Scored | None = None
     runner_up: Scored | None = None
     nearest_misses: tuple[Miss, ...] = ()
-    """By the fewest filters first, then by what they lack."""
+    """Ordered by the number of filters that reject the node, then by the missing amounts."""
     placements: tuple[Placement, ...] = ()
-    """Where the tasks would go."""
+    """The placements of the decision."""
     placed_on: tuple[Scored, ...] = ()
-    """The nodes that it is on, scored as if it were placed there now; none for nodes that would not take it again."""
+    """Its current nodes, scored as if it were placed now; nodes that would reject it now are omitted."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -129,20 +142,21 @@ class Explanation:
 
 
 def explain(cluster: Cluster, profile: Profile, decision: Decision, *, nearest: int) -> Explanation:
-    """The record of a decision about the columns as they are now, without its placements."""
+    """Return the explanation of a decision on the current state of the cluster, which excludes its placements."""
     workload = decision.workload
     known = Explanation(workload.pool, decision.outcome, "", decision.reason, placements=decision.placements)
     try:
         evaluation = Evaluation(shape_on_node(workload, cluster, len(workload.tasks)), cluster, profile)
         evaluation.refresh()
         own = own_tasks(workload, cluster)
-        survey = with_own_rules(look(evaluation), evaluation, workload, own)
+        report = with_own_rules(look(evaluation), evaluation, workload, own)
+        there = [row for placement in decision.placements if (row := cluster.row_of(placement.node_id)) is not None]
         choices = _scored(evaluation, first_choices(evaluation, workload, own, 2, _packed_into(cluster, decision)))
-        misses = _nearest_misses(evaluation, survey, nearest)
+        misses = _nearest_misses(evaluation, report, nearest)
     except PluginFailed as failure:
         return replace(known, outcome=Outcome.ERROR, summary=failure.reason.message, reason=failure.reason)
     return replace(
-        _of_survey(known, evaluation, survey),
+        _with_displacing_booking(_of_report(known, evaluation, report), evaluation, workload, there),
         winner=choices[0] if choices else None,
         runner_up=choices[1] if len(choices) > 1 else None,
         nearest_misses=misses,
@@ -157,9 +171,9 @@ def explain_placed(
     nearest: int,
     devices: Mapping[UUID, Sequence[DeviceShare]],
 ) -> Explanation:
-    """How the nodes of a placed workload compare with the others, were its tasks not there yet.
+    """Return a comparison of a placed workload's nodes with the others, as if its tasks were not placed yet.
 
-    `devices`: per node what its tasks there have of the devices.
+    `devices`: by node, the device shares of its tasks there.
     """
     known = Explanation(workload.pool, Outcome.PLACED, "")
     shape = shape_of(workload, cluster)
@@ -171,36 +185,36 @@ def explain_placed(
         if row is None:
             continue
         for number in range(count):
-            told = cluster.placed.has(row, constraints)
+            counted = cluster.placed_tasks.has(row, constraints)
             rows: Rows = np.array([row], dtype=np.intp)
             shares = () if number else devices.get(node_id, ())
-            cluster.forget(rows, demand, constraints if told else None, (shares,))
-            taken_away.append((rows, told, shares))
+            cluster.forget(rows, demand, constraints if counted else None, (shares,))
+            taken_away.append((rows, counted, shares))
     try:
         there = sum(workload.occupied.values())
         evaluation = Evaluation(shape_on_node(workload, cluster, there), cluster, profile)
         evaluation.refresh()
-        survey = look(evaluation)
+        report = look(evaluation)
         own = sorted({int(rows[0]) for rows, _, _ in taken_away}, key=lambda row: -int(evaluation.keys[row]))
         placed_on = _scored(evaluation, (row for row in own if evaluation.keys[row] != INFEASIBLE))
-        others = survey.feasible[~np.isin(survey.feasible, own)]
+        others = report.feasible[~np.isin(report.feasible, own)]
         best = others[np.argsort(-evaluation.keys[others])][:1]
         return replace(
-            _of_survey(known, evaluation, survey),
+            _with_displacing_booking(_of_report(known, evaluation, report), evaluation, workload, own),
             winner=placed_on[0] if placed_on else None,
             runner_up=next(iter(_scored(evaluation, best.tolist())), None),
-            nearest_misses=_nearest_misses(evaluation, survey, nearest),
+            nearest_misses=_nearest_misses(evaluation, report, nearest),
             placed_on=placed_on,
         )
     except PluginFailed as failure:
         return replace(known, summary=failure.reason.message, reason=failure.reason)
     finally:
-        for rows, told, shares in reversed(taken_away):
-            cluster.assume(rows, demand, constraints if told else None, (shares,))
+        for rows, counted, shares in reversed(taken_away):
+            cluster.assume(rows, demand, constraints if counted else None, (shares,))
 
 
 def forget(cluster: Cluster, decision: Decision) -> None:
-    """Undo what a decision counts in the columns."""
+    """Remove the placements of a decision from the cluster's columns, timeline and timeslots."""
     shape = shape_of(decision.workload, cluster)
     demand = cluster.demand(shape.request, shape.uncounted)
     constraints = shape.constraints
@@ -215,21 +229,35 @@ def forget(cluster: Cluster, decision: Decision) -> None:
 
 
 def _packed_into(cluster: Cluster, decision: Decision) -> Mask | None:
-    """The domain that a packed workload went into; None: no matter which."""
+    """Return the topology domain that a packed workload was placed in; None: any."""
     pack, on = decision.workload.pack, [cluster.row_of(placement.node_id) for placement in decision.placements]
     rows = [row for row in on if row is not None]
     return common_domain(cluster, pack, rows) if pack and rows else None
 
 
-def _of_survey(known: Explanation, evaluation: Evaluation, survey: Survey) -> Explanation:
+def _of_report(known: Explanation, evaluation: Evaluation, report: FilterReport) -> Explanation:
     return replace(
         known,
-        summary=summary(survey, known.pool),
-        nodes=survey.nodes,
-        candidates=len(survey.feasible),
-        removed=tuple(_removed(rejected.by, len(rejected.rows), rejected.why) for rejected in survey.ranked),
+        summary=summary(report, known.pool),
+        nodes=report.nodes,
+        candidates=len(report.feasible),
+        removed=tuple(_removed(rejected.by, len(rejected.rows), rejected.why) for rejected in report.ranked),
         weights={scorer.name: weight for scorer, weight in evaluation.active.scorers},
     )
+
+
+def _with_displacing_booking(
+    known: Explanation, evaluation: Evaluation, workload: Workload, rows: Sequence[int]
+) -> Explanation:
+    """Return the explanation with the first booking for which a workload without a time limit may have to move."""
+    timeline = evaluation.cluster.timeline
+    if timeline.notice(workload) is None:
+        return known
+    starts = [start for row in rows if (start := timeline.first_crowded(row, evaluation.demand)) is not None]
+    if not starts:
+        return known
+    begins = time_of(min(starts)).isoformat(timespec="minutes")
+    return replace(known, summary=f"{known.summary}; it may have to move for a booking from {begins} on")
 
 
 def _removed(by: str, nodes: int, why: Rejection) -> Removed:
@@ -237,7 +265,7 @@ def _removed(by: str, nodes: int, why: Rejection) -> Removed:
 
 
 def _scored(evaluation: Evaluation, rows: Iterable[int]) -> tuple[Scored, ...]:
-    """The rows with what each scorer says. Scorers are asked about all candidates, since some compare these."""
+    """Return the rows with their scores. Scorers run on all candidates, because some of them compare candidates."""
     wanted = list(rows)
     if not wanted:
         return ()
@@ -258,24 +286,24 @@ def _scored(evaluation: Evaluation, rows: Iterable[int]) -> tuple[Scored, ...]:
     )
 
 
-def _nearest_misses(evaluation: Evaluation, survey: Survey, number: int) -> tuple[Miss, ...]:
-    if not survey.rejected or number <= 0:
+def _nearest_misses(evaluation: Evaluation, report: FilterReport, number: int) -> tuple[Miss, ...]:
+    if not report.rejected or number <= 0:
         return ()
     shape, cluster, demand = evaluation.shape, evaluation.cluster, evaluation.demand
-    missed = np.concatenate([rejected.rows for rejected in survey.rejected])
+    missed = np.concatenate([rejected.rows for rejected in report.rejected])
     refusals = [(plugin, ~ask_filter(plugin, shape, cluster, missed)) for plugin in evaluation.active.filters]
     filters = np.sum([refused for _, refused in refusals], axis=0, dtype=np.int64)
     wanted = np.maximum(demand.amounts, 1)
     short = (np.maximum(demand.amounts - cluster.free(demand, missed), 0) / wanted).sum(axis=0)
     order = np.lexsort((-cluster.precedence[missed], short, filters))[:number]
-    own_limit = {each.by: each for each in survey.rejected if each.by in ("max_per_node", "single_node")}
+    own_limit = {each.by: each for each in report.rejected if each.by in ("max_per_node", "single_node")}
     misses: list[Miss] = []
-    for place in order.tolist():
-        one: Rows = missed[place : place + 1]
+    for position in order.tolist():
+        one: Rows = missed[position : position + 1]
         rejections = [
             _removed(plugin.name, 1, ask_why(plugin, shape, cluster, one))
             for plugin, refused in refusals
-            if refused[place]
+            if refused[position]
         ]
         rejections += [_removed(by, 1, limit.why) for by, limit in own_limit.items() if one[0] in limit.rows]
         misses.append(Miss(cluster.node(int(one[0])).name, tuple(rejections)))

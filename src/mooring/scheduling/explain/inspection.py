@@ -1,4 +1,4 @@
-"""A close look at one workload: what every filter and scorer says about every node. On demand, never in a pass."""
+"""The result of every filter and scorer for one workload on every node. Computed on demand, never in a pass."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
-from mooring.scheduling.plugins import Rejection, ask_filter, ask_scorer, ask_why
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.plugins.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.plugins.protocols import (
+    Rejection,
+    ask_filter,
+    ask_scorer,
+    ask_why,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said about one node: who turns it down and why, or how good it is."""
+    """The verdict on one node: the filters that reject it, with their reasons, or its score."""
 
     node: str
     rejections: Mapping[str, Rejection]
-    """By filter; empty for a node that may take the task."""
+    """By filter; empty for a feasible node."""
     score: int = 0
     scores: Mapping[str, int] | None = None
-    """By scorer, 0 to SCORE_ONE, before weights."""
+    """By scorer, from 0 to SCORE_ONE, before weights."""
 
     @property
     def feasible(self) -> bool:
@@ -30,7 +35,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """All nodes of the pool: those that may take the task, best first, then the others, nearest miss first."""
+    """All nodes of the pool: the feasible ones, best first, then the others, nearest miss first."""
 
     verdicts: tuple[Verdict, ...]
 
@@ -40,7 +45,7 @@ class Inspection:
 
     @property
     def nearest_misses(self) -> tuple[Verdict, ...]:
-        """The nodes that were turned down, by the fewest filters first."""
+        """The rejected nodes; those that the fewest filters reject come first."""
         return tuple(verdict for verdict in self.verdicts if not verdict.feasible)
 
     @property
@@ -53,7 +58,7 @@ class Inspection:
 
     @property
     def removed(self) -> Mapping[str, int]:
-        """How many nodes each filter turned down first."""
+        """The number of nodes by the first filter that rejects them."""
         counts: dict[str, int] = {}
         for verdict in self.nearest_misses:
             first = next(iter(verdict.rejections))

@@ -1,4 +1,4 @@
-"""What the plugins say about a shape on every node, kept and refreshed only where the journal says it went stale."""
+"""The answers of the plugins for a shape on every node, cached, and refreshed only for rows that the journal lists."""
 
 from __future__ import annotations
 
@@ -8,39 +8,55 @@ from collections.abc import Sequence
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.devices import DeviceShare
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.arrays import Demand, Mask, Rows, Scores
-from mooring.scheduling.columns import NODE_NAME, Cluster
-from mooring.scheduling.device_requests import given_devices
-from mooring.scheduling.filters.devices import DevicesFilter
-from mooring.scheduling.node_terms import satisfied
-from mooring.scheduling.plugins import ChoosesDevices, DependsOn, Filter, Scorer, ask_filter, ask_scorer
-from mooring.scheduling.profiles import Active, Profile
-from mooring.scheduling.shapes import Shape
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.scheduling.cluster.arrays import (
+    Demand,
+    Mask,
+    Rows,
+    Scores,
+)
+from mooring.scheduling.cluster.columns import NODE_NAME
+from mooring.scheduling.cluster.device_requests import given_devices
+from mooring.scheduling.cluster.node_matching import satisfied
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.filters.devices import DevicesFilter
+from mooring.scheduling.plugins.filters.resources import ResourcesFilter
+from mooring.scheduling.plugins.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.plugins.profiles import Active, Profile
+from mooring.scheduling.plugins.protocols import (
+    ChoosesDevices,
+    DependsOn,
+    Filter,
+    Scorer,
+    ask_filter,
+    ask_scorer,
+)
 
 INFEASIBLE = -1
 DESIGNATED = 2
 """The tier of a preferred node; 1 more where the workload has not failed."""
-_SHAPES_KEPT = 256
+_MAX_CACHED_SHAPES = 256
 
 
 class Evaluations:
-    """The evaluations of the shapes that were asked for last."""
+    """The evaluations of the shapes that were used last."""
 
     def __init__(self, cluster: Cluster, profile: Profile) -> None:
+        self.profile = profile
         self._cluster = cluster
-        self._profile = profile
         self._by_shape: OrderedDict[Shape, Evaluation] = OrderedDict()
 
     def of(self, shape: Shape) -> Evaluation:
-        """The evaluation of a shape, as current as the columns."""
+        """Return the evaluation of a shape, as current as the columns."""
         evaluation = self._by_shape.get(shape)
         if evaluation is not None and not evaluation.concerns_the_same():
             evaluation = None
         if evaluation is None:
-            evaluation = self._by_shape[shape] = Evaluation(shape, self._cluster, self._profile)
-            if len(self._by_shape) > _SHAPES_KEPT:
+            evaluation = self._by_shape[shape] = Evaluation(shape, self._cluster, self.profile)
+            if len(self._by_shape) > _MAX_CACHED_SHAPES:
                 self._by_shape.popitem(last=False)
         else:
             self._by_shape.move_to_end(shape)
@@ -48,7 +64,7 @@ class Evaluations:
         return evaluation
 
     def drop(self, shape: Shape) -> None:
-        """Start afresh next time: a plugin failed in the middle of a refresh."""
+        """Discard an evaluation: a plugin failed in the middle of a refresh."""
         self._by_shape.pop(shape, None)
 
 
@@ -64,9 +80,9 @@ class Evaluation:
         self.cluster = cluster
         self.profile = profile
         self.active = profile.concerning(shape, cluster)
-        """The plugins of the profile that this shape concerns."""
+        """The plugins of the profile that concern this shape."""
         self.node_local = not _any_depends(self.active, "domain", "cluster")
-        """A placement changes the answer for its own node and no other."""
+        """True if a placement changes the result for its own node only."""
         self.keys: Scores = np.empty(0, dtype=np.int64)
         self.tiers: Scores = np.empty(0, dtype=np.int64)
         self._vocabulary = cluster.vocabulary
@@ -79,7 +95,7 @@ class Evaluation:
         self.wants_devices = any(isinstance(plugin, DevicesFilter) for plugin in self.active.filters)
 
     def concerns_the_same(self) -> bool:
-        """Whether the plugins that this shape concerns are still those that were found when it was made."""
+        """Return whether the same plugins concern the shape as when the evaluation was created."""
         if self._vocabulary == self.cluster.vocabulary:
             return True
         now = self.profile.concerning(self.shape, self.cluster)
@@ -90,8 +106,17 @@ class Evaluation:
 
     @property
     def may_ever(self) -> Mask:
-        """The rows that what nodes are does not forbid; whether there is room is another question."""
+        """The rows that pass the static filters, whether or not they have free capacity."""
         return self._static.mask
+
+    @property
+    def depends_on_slots_alone(self) -> bool:
+        """Whether, beside the static filters, only free amounts of slots decide; the timeline then covers the shape."""
+        dynamic = [plugin for plugin in self.active.filters if plugin.depends_on != "static"]
+        if not all(isinstance(plugin, ResourcesFilter | TasksPerNodeFilter) for plugin in dynamic):
+            return False
+        counted = any(isinstance(plugin, TasksPerNodeFilter) for plugin in dynamic)
+        return not counted or bool((self.cluster.max_tasks[self.may_ever] == INT64_MAX).all())
 
     @property
     def demand(self) -> Demand:
@@ -125,7 +150,7 @@ class Evaluation:
         self._membership = cluster.membership
 
     def devices_on(self, row: int) -> tuple[DeviceShare, ...]:
-        """The devices that a task of the shape is given on a feasible row; none where no filter looks at devices."""
+        """Return the devices that a task gets on a feasible row; none if no filter looks at devices."""
         if not self.wants_devices:
             return ()
         for scorer, _ in self.active.scorers:
@@ -134,7 +159,7 @@ class Evaluation:
         return given_devices(self.shape, self.cluster, row)
 
     def score_of(self, row: int) -> int:
-        """The profile's total for a feasible row, 0 to SCORE_ONE."""
+        """Return the profile's total score for a feasible row, 0 to SCORE_ONE."""
         return int(self.keys[row]) // self.cluster.capacity % self._step // self._weight
 
     def scores_of(self, rows: Rows) -> Scores:
@@ -157,7 +182,7 @@ class Evaluation:
 
 
 class _Stage:
-    """The plugins whose answers go stale together, with these answers: may it, and the weighted sum of scores."""
+    """Plugins whose answers become stale together, with their answers: feasibility and the weighted sum of scores."""
 
     def __init__(self, shape: Shape, cluster: Cluster, profile: Active, *depends_on: DependsOn) -> None:
         self._shape = shape
@@ -173,7 +198,7 @@ class _Stage:
         self.weighted: Scores = np.zeros(capacity, dtype=np.int64)
 
     def update(self, rows: Rows, candidates: Rows) -> Rows:
-        """Answer anew for `rows`, of which `candidates` passed the stage before; returns those that pass this one."""
+        """Answer again for `rows`, of which `candidates` passed the stage before. Return those that pass this one."""
         self.mask[rows] = False
         passing = candidates
         for plugin in self._filters:
@@ -190,7 +215,7 @@ class _Stage:
 
 
 def tiers(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
-    """What is compared before every score: preferred designated nodes first, nodes where the workload failed last."""
+    """Return the tier of each row, compared before scores: designated nodes first, nodes with a failure last."""
     constraints = shape.constraints
     result = np.zeros(len(rows), dtype=np.int64)
     if constraints.designated and not constraints.designated_strictly:

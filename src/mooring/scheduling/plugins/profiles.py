@@ -1,49 +1,63 @@
-"""Profiles: which filters and scorers a pool is scheduled with, composed by name from the registry of plugins."""
+"""Profiles: the filters, scorers and selector of a pool, composed by name from the registry of plugins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
+from typing import Generic, TypeVar
 
-from mooring.installed import entry_points
+from mooring.extensions.entry_points import entry_points
 from mooring.model.errors import InvalidInput
-from mooring.model.pools import PoolPolicy
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.filters import BUILT_IN_FILTERS
-from mooring.scheduling.ordering import BUILT_IN_SEQUENCERS
-from mooring.scheduling.plugins import DEPENDENCIES, Filter, Scorer, Selector, Sequencer, is_concerned
-from mooring.scheduling.scorers import BUILT_IN_SCORERS
-from mooring.scheduling.scorers.kubernetes import KUBERNETES_WEIGHTS
-from mooring.scheduling.selectors.highest import HighestScore, Ties
-from mooring.scheduling.selectors.lexicographic import Concentrated, Dispersed
-from mooring.scheduling.selectors.round_robin import RoundRobin
-from mooring.scheduling.shapes import Shape
-from mooring.scheduling.weights import Weight, whole_weights
+from mooring.model.names import shown
+from mooring.model.policy.pools import PoolPolicy
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.filters import BUILT_IN_FILTERS
+from mooring.scheduling.plugins.ordering import BUILT_IN_SEQUENCERS
+from mooring.scheduling.plugins.protocols import (
+    DEPENDENCIES,
+    Filter,
+    Scorer,
+    Selector,
+    Sequencer,
+    is_concerned,
+)
+from mooring.scheduling.plugins.scorers import BUILT_IN_SCORERS
+from mooring.scheduling.plugins.scorers.kubernetes import KUBERNETES_WEIGHTS
+from mooring.scheduling.plugins.selectors.highest import HighestScore, Ties
+from mooring.scheduling.plugins.selectors.lexicographic import Concentrated, Dispersed
+from mooring.scheduling.plugins.selectors.round_robin import RoundRobin
+from mooring.scheduling.plugins.weights import Weight, whole_weights
 
 DEFAULT_PROFILE = "locality"
 
-_WISHES = {"node_affinity": 30, "task_affinity": 30, "topology_spread": 30, "taints": 30, "images": 10}
-"""What tasks and nodes ask for; none of it weighs anything for a task that it does not concern."""
+Plugin = TypeVar("Plugin")
+Options = Mapping[str, str | int | bool]
+NO_OPTIONS: Options = {}
+
+_SOFT_CONSTRAINTS = {"node_affinity": 30, "task_affinity": 30, "topology_spread": 30, "taints": 30, "images": 10}
+"""Soft constraints of tasks and nodes. They have no weight for tasks that they do not concern."""
 
 MOST_WEIGHT = 1_000_000
-"""Of all scorers together: a weighted score has to share 64 bits with the tiers and the order of names."""
+"""Limit on the total weight: a weighted score shares 64 bits with the tiers and the order of names."""
 
 PRESETS: Mapping[str, Mapping[str, int]] = {
-    "locality": {"resources": 40, "load": 30, "locality": 30, **_WISHES},
-    "balanced": {"resources": 40, "balanced": 30, "load": 20, "unused_capability": 10, **_WISHES},
-    "pack": {"most_allocated": 60, "balanced": 20, "unused_capability": 20, **_WISHES},
-    # Tasks of one kind that wish to be together outweigh that the profile would have them apart.
-    "spread": {"spreading": 60, "resources": 40, **_WISHES, "task_affinity": 90},
+    "locality": {"resources": 40, "load": 30, "locality": 30, **_SOFT_CONSTRAINTS},
+    "balanced": {"resources": 40, "balanced": 30, "load": 20, "unused_capability": 10, **_SOFT_CONSTRAINTS},
+    "pack": {"most_allocated": 60, "balanced": 20, "unused_capability": 20, **_SOFT_CONSTRAINTS},
+    # Preferred task affinity outweighs the spreading of similar tasks.
+    "spread": {"spreading": 60, "resources": 40, **_SOFT_CONSTRAINTS, "task_affinity": 90},
     "concentrated": {"most_allocated": 1},
     "dispersed": {"resources": 1},
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
     "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1, "taints": 1},
-    "gpu": {"fragmentation": 100, **_WISHES},
+    "gpu": {"fragmentation": 100, **_SOFT_CONSTRAINTS},
     "kubernetes": KUBERNETES_WEIGHTS,
 }
-"""The weights of the scorers by the name of the profile."""
+"""The weights of the scorers by name of the profile."""
 
 _CHOOSES_BY = {
     "concentrated": "concentrated",
@@ -51,21 +65,21 @@ _CHOOSES_BY = {
     "legacy": "dispersed",
     "round_robin": "round_robin",
 }
-"""The presets that choose in another way than by the highest score, with their selectors."""
+"""The selectors of presets that do not choose by the highest score."""
 
-BUILT_IN_SELECTORS: Mapping[str, Callable[[], Selector]] = {
+BUILT_IN_SELECTORS: Mapping[str, Callable[..., Selector]] = {
     "highest": HighestScore,
     "concentrated": Concentrated,
     "dispersed": Dispersed,
     "round_robin": RoundRobin,
     **{f"highest_{ties}": partial(HighestScore, ties) for ties in Ties if ties is not Ties.NAME},
 }
-"""Each makes a new one, since a selector may remember what it chose last."""
+"""Factories: each profile gets its own selector, since a selector may remember its last choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """What of a profile concerns a shape."""
+    """The plugins of a profile that concern a shape."""
 
     filters: tuple[Filter, ...]
     scorers: tuple[tuple[Scorer, int], ...]
@@ -73,7 +87,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Filters in the order in which they are named as the reason, and scorers with their weights.
+    """Filters in the order in which rejections are attributed, and scorers with their weights.
 
     Without a `selector` the highest score wins, and among equals the lowest name.
     """
@@ -95,108 +109,167 @@ class Profile:
             )
 
     def concerning(self, shape: Shape, cluster: Cluster) -> Active:
-        """The filters and scorers that have something to say about a shape."""
+        """Return the filters and scorers that concern a shape."""
         return Active(
             tuple(plugin for plugin in self.filters if is_concerned(plugin, shape, cluster)),
             tuple((plugin, weight) for plugin, weight in self.scorers if is_concerned(plugin, shape, cluster)),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Registered(Generic[Plugin]):
+    plugin: Plugin
+    """The instance for profiles without options."""
+    make: Callable[..., Plugin]
+
+
 class Registry:
-    """The plugins by name: the built-in ones and those that were added."""
+    """All plugins by name, built-in and added."""
 
     def __init__(self) -> None:
-        self._filters: dict[str, Filter] = {plugin.name: plugin for plugin in BUILT_IN_FILTERS}
-        self._scorers: dict[str, Scorer] = {plugin.name: plugin for plugin in BUILT_IN_SCORERS}
-        self._selectors: dict[str, Callable[[], Selector]] = dict(BUILT_IN_SELECTORS)
+        self._filters: dict[str, _Registered[Filter]] = {
+            plugin.name: _Registered(plugin, type(plugin)) for plugin in BUILT_IN_FILTERS
+        }
+        self._scorers: dict[str, _Registered[Scorer]] = {
+            plugin.name: _Registered(plugin, type(plugin)) for plugin in BUILT_IN_SCORERS
+        }
+        self._selectors: dict[str, Callable[..., Selector]] = dict(BUILT_IN_SELECTORS)
         self._sequencers: dict[str, Callable[[PoolPolicy], Sequencer]] = dict(BUILT_IN_SEQUENCERS)
 
     def discover(self) -> None:
-        """Add what installed packages offer under `mooring.filters`, `.scorers`, `.selectors` and `.sequencers`.
+        """Add the plugins of installed packages: `mooring.filters`, `.scorers`, `.selectors` and `.sequencers`.
 
-        An entry point names a class (or function) without arguments that makes the plugin. One of a sequencer is given
-        the pool's policy, and its own name is what pools choose it by.
+        An entry point names a class or function that creates the plugin. Its keyword arguments, all optional, are the
+        options that a pool may set. That of a sequencer gets the pool's policy, and pools choose it by the name of
+        the entry point.
         """
         for entry in entry_points(group="mooring.filters"):
-            self.add_filter(entry.load()())
+            make = entry.load()
+            self.add_filter(make(), make)
         for entry in entry_points(group="mooring.scorers"):
-            self.add_scorer(entry.load()())
+            make = entry.load()
+            self.add_scorer(make(), make)
         for entry in entry_points(group="mooring.selectors"):
             self.add_selector(entry.load())
         for entry in entry_points(group="mooring.sequencers"):
             self.add_sequencer(entry.name, entry.load())
 
-    def add_filter(self, plugin: Filter) -> None:
+    def add_filter(self, plugin: Filter, make: Callable[..., Filter] | None = None) -> None:
+        """Register a filter; `make` creates one with options, by default its class."""
         _check("filter", plugin.name, plugin.depends_on, self._filters)
-        self._filters[plugin.name] = plugin
+        self._filters[plugin.name] = _Registered(plugin, make or type(plugin))
 
-    def add_scorer(self, plugin: Scorer) -> None:
+    def add_scorer(self, plugin: Scorer, make: Callable[..., Scorer] | None = None) -> None:
+        """Register a scorer; `make` creates one with options, by default its class."""
         _check("scorer", plugin.name, plugin.depends_on, self._scorers)
-        self._scorers[plugin.name] = plugin
+        self._scorers[plugin.name] = _Registered(plugin, make or type(plugin))
 
-    def add_selector(self, make: Callable[[], Selector]) -> None:
-        """Every profile gets a selector of its own from `make`."""
+    def add_selector(self, make: Callable[..., Selector]) -> None:
+        """Register a selector. `make` creates one for each profile."""
         name = make().name
         if name in self._selectors:
             raise InvalidInput(f"there is a selector {name!r} already; choose another name", code="invalid-plugin")
         self._selectors[name] = make
 
     def add_sequencer(self, name: str, make: Callable[[PoolPolicy], Sequencer]) -> None:
-        """Every pool that chooses it gets one of its own."""
+        """Register a sequencer. `make` creates one for each pool that chooses it."""
         if name in self._sequencers:
             raise InvalidInput(f"there is a sequencer {name!r} already; choose another name", code="invalid-plugin")
         self._sequencers[name] = make
 
     def sequencer(self, policy: PoolPolicy) -> Sequencer:
-        """The one that a pool of this policy has chosen."""
+        """Return a new sequencer for a pool with this policy."""
         make = self._sequencers.get(policy.sequencer)
         if make is None:
             raise _unknown("sequencer", policy.sequencer, self._sequencers)
         return make(policy)
 
+    def profile_of(self, policy: PoolPolicy) -> Profile:
+        """Return the profile that a pool's policy describes."""
+        return self.profile(
+            policy.profile,
+            extra_filters={name: dict(options) for name, options in policy.filters},
+            weights=dict(policy.weights) if policy.weights else None,
+            scorer_options={name: dict(options) for name, options in policy.scorer_options},
+            selector=policy.selector,
+            selector_options=dict(policy.selector_options),
+        )
+
     def profile(
         self,
         name: str = DEFAULT_PROFILE,
         *,
-        extra_filters: Sequence[str] = (),
+        extra_filters: Sequence[str] | Mapping[str, Options] = (),
         weights: Mapping[str, int | Weight] | None = None,
+        scorer_options: Mapping[str, Options] | None = None,
         selector: str | Selector | None = None,
+        selector_options: Options = NO_OPTIONS,
     ) -> Profile:
-        """A preset by its name, with further filters, other weights and another selector where given.
+        """Return a preset, with further filters, other weights and another selector if given.
 
-        The built-in filters always hold. Further ones are asked before those of capacity: that a node is forbidden
-        explains more than that it is also full.
+        The built-in filters always apply. Further ones come before those of capacity: that a node is forbidden
+        explains more than that it is also full. Options are keyword arguments of the plugin that they name.
         """
         preset = PRESETS.get(name)
         if preset is None:
             raise _unknown("profile", name, PRESETS)
-        further = tuple(self._filter(filter_name) for filter_name in extra_filters)
+        given = extra_filters if isinstance(extra_filters, Mapping) else dict.fromkeys(extra_filters, NO_OPTIONS)
+        further = tuple(_made("filter", each, self._filters, options) for each, options in given.items())
         static = tuple(plugin for plugin in BUILT_IN_FILTERS if plugin.depends_on == "static")
         capacity = tuple(plugin for plugin in BUILT_IN_FILTERS if plugin.depends_on != "static")
         chosen = preset if weights is None else whole_weights(weights)
-        scorers = tuple((self._scorer(scorer), weight) for scorer, weight in chosen.items())
+        of_scorers = {scorer: options for scorer, options in (scorer_options or {}).items() if options}
+        if unused := sorted(of_scorers.keys() - chosen.keys()):
+            raise InvalidInput(
+                f"options for the scorer {unused[0]!r}, which has no weight; those with one are "
+                f"{', '.join(sorted(chosen))}",
+                code="invalid-plugin-options",
+                details={"scorer": unused[0], "known": sorted(chosen)},
+            )
+        scorers = tuple(
+            (_made("scorer", scorer, self._scorers, of_scorers.get(scorer, NO_OPTIONS)), weight)
+            for scorer, weight in chosen.items()
+        )
         chosen_by = selector if selector is not None else _CHOOSES_BY.get(name)
-        return Profile(name, (*static, *further, *capacity), scorers, self._selector(chosen_by))
+        return Profile(name, (*static, *further, *capacity), scorers, self._selector(chosen_by, selector_options))
 
-    def _filter(self, name: str) -> Filter:
-        plugin = self._filters.get(name)
-        if plugin is None:
-            raise _unknown("filter", name, self._filters)
-        return plugin
-
-    def _selector(self, chosen: str | Selector | None) -> Selector | None:
+    def _selector(self, chosen: str | Selector | None, options: Options) -> Selector | None:
+        if chosen is None and options:
+            chosen = HighestScore.name
         if not isinstance(chosen, str):
             return chosen
         make = self._selectors.get(chosen)
         if make is None:
             raise _unknown("selector", chosen, self._selectors)
-        return make()
+        return _with_options("selector", chosen, make, options)
 
-    def _scorer(self, name: str) -> Scorer:
-        plugin = self._scorers.get(name)
-        if plugin is None:
-            raise _unknown("scorer", name, self._scorers)
-        return plugin
+
+def _made(kind: str, name: str, known: Mapping[str, _Registered[Plugin]], options: Options) -> Plugin:
+    registered = known.get(name)
+    if registered is None:
+        raise _unknown(kind, name, known)
+    return registered.plugin if not options else _with_options(kind, name, registered.make, options)
+
+
+def _with_options(kind: str, name: str, make: Callable[..., Plugin], options: Options) -> Plugin:
+    known = sorted(signature(make).parameters)
+    if unknown := sorted(options.keys() - set(known)):
+        accepted = f"known are {', '.join(known)}" if known else "it takes none"
+        raise InvalidInput(
+            f"the {kind} {name!r} has no option {unknown[0]!r}; {accepted}",
+            code="invalid-plugin-options",
+            details={kind: name, "known": known},
+        )
+    try:
+        return make(**options)
+    except InvalidInput:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"the {kind} {name!r} rejects its options: {shown(str(error))[:200]}",
+            code="invalid-plugin-options",
+            details={kind: name},
+        ) from error
 
 
 def _check(kind: str, name: str, depends_on: str, present: Mapping[str, object]) -> None:

@@ -1,7 +1,7 @@
-"""What a plugin is: the protocols, how plugins are asked, and what becomes of one that fails.
+"""The protocols of plugins, calls to plugins, and the errors of plugins that fail.
 
 Plugins are vectorised. They get rows of the columnar cluster and return one array over these rows; they must not keep
-or change what they are given. What each declares in `depends_on` tells the cache when its answer goes stale.
+or change their arguments. `depends_on` tells the cache which changes make an answer stale.
 """
 
 from __future__ import annotations
@@ -9,24 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, get_args, runtime_checkable
 from uuid import UUID
 
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE, Decision
-from mooring.model.devices import DeviceShare
-from mooring.model.fair_share import Factors
 from mooring.model.names import shown
 from mooring.model.reasons import Cure, Reason
-from mooring.model.slots import Amounts
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Amount, Mask, Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.shapes import Shape
+from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.fair_share import Factors
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.cluster.arrays import (
+    Amount,
+    Mask,
+    Rows,
+    Scores,
+)
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
 
 DependsOn = Literal["static", "row", "domain", "cluster"]
-"""`static`: the shape and what a node is (its generation). `row`: also the node's own counters and load.
+"""`static`: the shape and the node's properties (its generation). `row`: also the node's own counters and load.
 `domain`, `cluster`: also other nodes, so that every change makes the answer stale."""
 
 DEPENDENCIES: tuple[str, ...] = get_args(DependsOn)
@@ -34,7 +39,7 @@ DEPENDENCIES: tuple[str, ...] = get_args(DependsOn)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a filter turned nodes down. `words` reads after "0 of 5 nodes: " and begins with the number of nodes."""
+    """A filter's reason to reject nodes. `words` reads after "0 of 5 nodes: " and begins with the number of nodes."""
 
     code: str
     words: str
@@ -42,8 +47,13 @@ class Rejection:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
 class Filter(Protocol):
-    """May this node take the task?"""
+    """Decides whether a node may take a task."""
 
     @property
     def name(self) -> str: ...
@@ -54,12 +64,12 @@ class Filter(Protocol):
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask: ...
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        """Why it rejected these rows, of which there is at least one."""
+        """Explain why it rejected these rows, of which there is at least one."""
         ...
 
 
 class Scorer(Protocol):
-    """How good is this node, 0 to SCORE_ONE? Only asked about nodes that may take the task."""
+    """Rates a node from 0 to SCORE_ONE. It is called for feasible nodes only."""
 
     @property
     def name(self) -> str: ...
@@ -72,15 +82,15 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class ChoosesDevices(Protocol):
-    """A scorer that also says which devices of a node the task gets; otherwise each is the tightest fit."""
+    """A scorer that also chooses the devices of a node that the task gets; otherwise they are the tightest fit."""
 
     def devices_on(self, shape: Shape, cluster: Cluster, row: int) -> tuple[DeviceShare, ...]: ...
 
 
 class Selective(Protocol):
-    """A filter or scorer that says nothing about most shapes; where it has no concern it is neither asked nor weighed.
+    """A filter or scorer that does not concern all shapes. For others it is not called and has no weight.
 
-    The answer may depend on the shape and on `cluster.vocabulary`, nothing else.
+    The answer may depend only on the shape and on `cluster.vocabulary`.
     """
 
     def concerns(self, shape: Shape, cluster: Cluster) -> bool: ...
@@ -88,7 +98,7 @@ class Selective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The nodes that one task may go to, best first: by score, then by name. All are of the best tier."""
+    """The feasible nodes of the best tier for one task, best first: by score, then by name."""
 
     workload: Workload
     shape: Shape
@@ -96,33 +106,33 @@ class Candidates:
     rows: Rows
     scores: Scores
     own: Amount
-    """How many tasks of the workload every row of the cluster has."""
+    """By row of the cluster, the number of the workload's own tasks."""
 
 
 class Selector(Protocol):
-    """Which of the nodes that may take the task?"""
+    """Chooses one of the feasible nodes."""
 
     @property
     def name(self) -> str: ...
 
     def choose(self, candidates: Candidates) -> int:
-        """The position of the choice in `candidates.rows`, of which there is at least one."""
+        """Return the position of the choice in `candidates.rows`, of which there is at least one."""
         ...
 
 
 class Binder(Protocol):
-    """Makes a decision so: a reason why not refuses it, and its placements are forgotten.
+    """Makes a decision durable. If it returns a reason, the decision is refused and its placements are undone.
 
-    Why tasks beyond its placements wait is not said yet: that comes when the pass is through.
+    The decision does not yet say why tasks without a placement wait; that is known at the end of the pass.
     """
 
     def bind(self, decision: Decision) -> Reason | None: ...
 
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-"""When nothing is too early any more."""
+"""A time at which every start time has passed."""
 SHARE_ONE = 10**12
-"""The fixed-point scale of shares of a pool: this much is all of it."""
+"""The fixed-point scale of a tenant's share of a pool: this is all of the pool."""
 
 
 NO_FACTORS = Factors()
@@ -137,47 +147,56 @@ def _no_capacity(pool: str) -> Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What a sequencer may ask about at the beginning of a pass."""
+class OrderingContext:
+    """The state of the pools at the beginning of a pass, for sequencers."""
 
     now: datetime = END_OF_TIME
     capacity: Callable[[str], Amounts] = _no_capacity
-    """Of a pool, over all its nodes."""
+    """Return the capacity of all nodes of a pool."""
     used: Callable[[str, UUID], Amounts] = _nothing_used
-    """What a user has of a pool."""
+    """Return the amounts that a user holds in a pool."""
     factors: Factors = NO_FACTORS
 
 
+Situation = OrderingContext
+"""The former name of `OrderingContext`, kept as an alias."""
+
+
 class Offer(NamedTuple):
-    """Workloads in their turn."""
+    """Workloads in the order in which they are placed."""
 
     workloads: Sequence[Workload]
     revised: bool = False
-    """Who comes behind one that finds too little room depends on that: the pass stops there, and offers go on anew."""
+    """True if the order depends on the outcome: the pass stops at the first workload that does not fit."""
 
 
 class Sequencer(Protocol):
-    """Who is next?"""
+    """Orders the pending workloads of a pool."""
 
     @property
     def name(self) -> str: ...
 
-    def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
-        """Everybody in turn, band by band: the highest priority is the first band."""
+    def offers(self, bands: Sequence[Sequence[Workload]], context: OrderingContext) -> Iterator[Offer]:
+        """Yield all workloads in order, band by band; the first band has the highest priority."""
         ...
 
 
 @runtime_checkable
 class FollowsPlacements(Protocol):
-    """A sequencer that is told of all that was decided, so that shares can move within a pass."""
+    """A sequencer that is notified of all decisions, so that shares can change within a pass."""
 
     def placed(self, decisions: Sequence[Decision]) -> None:
-        """What became of the last offer: of its workloads from the first on, of all unless it is to be revised."""
+        """Take the decisions on the last offer, in its order; all of them unless the offer is `revised`."""
         ...
 
 
+def follows_placements(sequencer: object) -> TypeGuard[FollowsPlacements]:
+    """Return whether a sequencer is notified of decisions; a check of the protocol itself would take much longer."""
+    return hasattr(sequencer, "placed")
+
+
 class PluginFailed(Exception):
-    """A plugin raised or gave a wrong array; the workloads that it was asked for fail, the pass goes on."""
+    """A plugin raised an exception or returned a wrong array. The workloads in question fail; the pass continues."""
 
     def __init__(self, kind: str, name: str, problem: str) -> None:
         super().__init__(f"{kind} {name!r} {problem}")
@@ -190,7 +209,7 @@ class PluginFailed(Exception):
         )
 
 
-def is_concerned(plugin: Filter | Scorer, shape: Shape, cluster: Cluster) -> bool:
+def is_concerned(plugin: Named, shape: Shape, cluster: Cluster) -> bool:
     concerns = getattr(plugin, "concerns", None)
     if concerns is None:
         return True
@@ -225,9 +244,9 @@ def ask_scorer(plugin: Scorer, shape: Shape, cluster: Cluster, rows: Rows) -> Sc
     except Exception as error:
         raise _raised("scorer", plugin.name, error) from error
     _check_array("scorer", plugin.name, scores, rows, np.dtype(np.int64))
-    # Seen as unsigned, a negative score is a huge one: one comparison finds both ends.
+    # As an unsigned number a negative score is a huge one, so one comparison checks both ends.
     if len(scores) and scores.view(np.uint64).max() > SCORE_ONE:
-        raise PluginFailed("scorer", plugin.name, f"gave a score outside 0 to {SCORE_ONE}")
+        raise PluginFailed("scorer", plugin.name, f"returned a score outside 0 to {SCORE_ONE}")
     return scores
 
 
@@ -244,8 +263,8 @@ def _raised(kind: str, name: str, error: Exception) -> PluginFailed:
 
 def _check_array(kind: str, name: str, answer: object, rows: Rows, dtype: np.dtype[Any]) -> None:
     if not isinstance(answer, np.ndarray):
-        raise PluginFailed(kind, name, f"gave a {type(answer).__name__} where an array is due")
+        raise PluginFailed(kind, name, f"returned a {type(answer).__name__} instead of an array")
     if answer.dtype != dtype:
-        raise PluginFailed(kind, name, f"gave an array of {answer.dtype} where {dtype} is due")
+        raise PluginFailed(kind, name, f"returned an array of {answer.dtype} instead of {dtype}")
     if answer.shape != rows.shape:
-        raise PluginFailed(kind, name, f"gave an array of shape {answer.shape} for {len(rows)} nodes")
+        raise PluginFailed(kind, name, f"returned an array of shape {answer.shape} for {len(rows)} nodes")

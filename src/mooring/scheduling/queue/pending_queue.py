@@ -1,144 +1,154 @@
-"""The waiting room: what cannot be placed now is parked under what it lacks, until something changes that may cure it.
+"""The pending queue: unschedulable workloads, held in groups until a change may make them schedulable.
 
-Work that is alike to placement waits together and is tried once per change, however much of it there is. What it lacks
-is room or a constraint met on some node (see `lookout`), a time, a gate that somebody else lifts, less use or other
-limits of its tenants, or that one before it finds room.
+Workloads that are alike to placement form a group, which is tried once per change however large it is. A group is
+pending for capacity or for a constraint that no node meets (see `requeue_index`). Other workloads are pending until a
+time, until a gate is lifted, until the usage or the limits of their tenants change, or behind the head of their queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
 from uuid import UUID
 
-from mooring.model.admission import NOTHING, Awaits
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.quotas import Tenant
 from mooring.model.reasons import Reason
-from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.line import Best, Line
-from mooring.scheduling.lookout import Entry, Lookout
-from mooring.scheduling.ordering.bands import ordered
-from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import Situation
-from mooring.scheduling.profiles import Profile
-from mooring.scheduling.rounds import BLOCKED
-from mooring.scheduling.scaling import lacks_nodes
+from mooring.model.tenancy.admission import NOTHING, Awaits
+from mooring.model.tenancy.quotas import Tenant
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.autoscaling.node_requests import lacks_nodes
+from mooring.scheduling.cluster.shapes import Shape, shape_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.explain.unschedulable_reasons import UnplacedTasks
+from mooring.scheduling.plugins.ordering.bands import ordered
+from mooring.scheduling.plugins.ordering.fifo import FifoSequencer
+from mooring.scheduling.plugins.profiles import Profile
+from mooring.scheduling.plugins.protocols import OrderingContext
+from mooring.scheduling.queue.head_of_queue import Best, HeadOfQueue
+from mooring.scheduling.queue.requeue_index import Entry, RequeueIndex
 from mooring.scheduling.scheduler import Pass
-from mooring.scheduling.shapes import Shape, shape_of
-from mooring.scheduling.shortage import Shortage
+from mooring.scheduling.scheduling_pass import BLOCKED
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
-    """What decides whether work can be placed; what is equal here waits together."""
+class ShapeClass:
+    """The properties that decide whether a workload can be placed; workloads with equal ones share a group."""
 
     shape: Shape
     tasks: int
     later: tuple[datetime, ...]
-    """When those of its tasks may be tried that back off."""
+    """The times at which its backed-off tasks may be tried."""
     gang: bool
     min_tasks: int | None
     max_per_node: int | None
     single_node: bool
     occupied: frozenset[tuple[UUID, int]]
-    """Where it has tasks already, if that matters to where others may go."""
+    """The nodes of its tasks, if these restrict the placement of further tasks."""
     longest_seconds: int | None
-    """A gap may be long enough for one and not for another."""
+    notice_seconds: int | None
+    """For how long capacity must be unbooked for work without an end. Like the duration it is part of the key because a
+    backfill window may be long enough for one workload and too short for another."""
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Work that waits together, and why."""
+    """Pending workloads that are alike to placement, with the reason why they are unschedulable."""
 
-    alike: Alike
+    shape_class: ShapeClass
     entry: Entry
-    shortage: Shortage
+    unplaced: UnplacedTasks
     members: dict[UUID, Workload] = field(default_factory=dict)
     reason: Reason | None = None
-    said_at: int = -1
-    """The revision of the columns that the reason was said of."""
-    to_tell: set[UUID] = field(default_factory=set)
-    """Members that are new, or were tried by a change, since the reason was said."""
+    reason_revision: int = -1
+    """The revision of the columns to which the reason applies."""
+    to_notify: set[UUID] = field(default_factory=set)
+    """Members that joined, or were tried because of a change, since the reason was last reported."""
     refused: bool = False
-    """Of those handed out last some were not let in: there may be room for others behind them."""
+    """Admission refused some of the members handed out last: there may be capacity for others behind them."""
 
 
 def first_come(workloads: Sequence[Workload], number: int) -> Sequence[Workload]:
-    return ordered(FifoSequencer(), workloads, Situation())[:number]
+    return ordered(FifoSequencer(), workloads, OrderingContext())[:number]
 
 
-class WaitingRoom:
-    """Everything that waits. `take` hands out what is worth a try, `park` takes back what found no place."""
+class PendingQueue:
+    """All pending workloads. `take` hands out those worth trying; `add_unschedulable` takes back the unplaced ones."""
 
     def __init__(self, cluster: Cluster, *, best: Best = first_come) -> None:
         self.found_by_timer = 0
-        """Work that was placed when everything was tried, though nothing had said that it could be: a missed cure."""
+        """Workloads that the periodic full pass placed although no change had requeued them: missed requeues."""
         self.tries = 0
-        """How many groups were handed out because of a change."""
-        self.in_line: frozenset[str] = frozenset()
-        """The pools in which work that lacks room stops what is behind it."""
-        self.depths: Mapping[str, int] = {}
-        """The pools in which so many of those that lack room have a planned start."""
+        """The number of groups handed out because of a change."""
+        self.strict_pools: frozenset[str] = frozenset()
+        """The pools in which a workload that lacks capacity blocks those behind it."""
+        self.backfill_depths: Mapping[str, int] = {}
+        """By pool with backfill: the number of workloads lacking capacity that get a planned start."""
         self.starts: dict[UUID, datetime] = {}
         """The planned starts of the last passes."""
         self._replanned: set[UUID] = set()
-        """Those whose planned start may be other than it was."""
-        self._lines: dict[str, Line] = {}
+        """Workloads whose planned start may have changed."""
+        self._replan: set[str] = set()
+        """Pools in which the start of a head cannot be planned, so that the next workload is to be planned."""
+        self._queue_heads: dict[str, HeadOfQueue] = {}
         self._cluster = cluster
         self._best = best
-        self._lookout = Lookout(cluster)
+        self._requeue_index = RequeueIndex(cluster)
         self._fresh: dict[UUID, Workload] = {}
-        self._groups: dict[Alike, Group] = {}
+        self._groups: dict[ShapeClass, Group] = {}
         self._home: dict[UUID, Group] = {}
         self._gated: dict[UUID, tuple[str, ...]] = {}
         self._refused: dict[UUID, tuple[Workload, Awaits]] = {}
         self._under: dict[Tenant, set[UUID]] = {}
-        """Who awaits a change of a tenant."""
+        """The workloads that are pending for a change of a tenant."""
         self._blocked: dict[str, dict[UUID, Workload]] = {}
-        """By pool, who waits behind another that lacks room."""
-        self._stirred: set[str] = set()
-        """Pools in which one went away that may have stood before others."""
+        """By pool, the workloads blocked behind another that lacks capacity."""
+        self._pools_with_departures: set[str] = set()
+        """Pools that a workload left which may have been ahead of others."""
         self._unfinished: dict[UUID, str] = {}
-        """Work of which a part was placed, with its pool: its rest, which may stand before others, comes back."""
+        """Partly placed workloads with their pools: their remaining tasks will be requeued, maybe ahead of others."""
         self._later: dict[UUID, tuple[datetime, Workload]] = {}
         self._times: list[tuple[datetime, UUID]] = []
         self._out: set[UUID] = set()
-        """Members of groups that were handed out last."""
+        """Group members that were handed out last."""
         self._by_timer: set[UUID] = set()
-        """Those of them that no change had woken."""
+        """Those of them that no change had requeued."""
         self._all_out = False
-        """Nobody was left here when these were handed out."""
+        """The last hand-out included every pending workload."""
         self._unexplained: dict[Group, None] = {}
         self._owners = len(cluster.owners.values)
 
     @property
-    def restless(self) -> bool:
-        """There is more to do although nothing changes: work to look at once more, or reasons to say."""
+    def has_more_work(self) -> bool:
+        """Whether work remains even if nothing changes: workloads to try again, or reasons to report."""
+        return bool(self._unexplained) or self.has_untried_work
+
+    @property
+    def has_untried_work(self) -> bool:
+        """Whether entries remain to be checked or plans to be made even if nothing changes."""
         awaited = self._awaited
-        unsure = any(entry.shape.pool not in awaited for entry in self._lookout.unsure.values())
-        return bool(unsure or self._unexplained or self._cluster.timeline.relieved)
+        unsure = any(entry.shape.pool not in awaited for entry in self._requeue_index.unsure.values())
+        return bool(unsure or self._replan - awaited or self._cluster.timeline.relieved)
 
     @property
     def _awaited(self) -> set[str]:
-        """The pools where work is about to come back: nobody there is handed out without it."""
+        """The pools to which partly placed work is about to return: nothing of these is handed out without it."""
         return set(self._unfinished.values())
 
     @property
     def settled(self) -> bool:
-        """Of all that lacks room it was said why."""
+        """Whether every group to be explained already has a reason."""
         return all(group.reason is not None for group in self._unexplained)
 
     def admit(self, workload: Workload) -> None:
-        """Work that is new here or other than it was. If it is so in nothing that matters to placement, it waits on."""
+        """Add a new or changed workload. It keeps its group if nothing changed that matters to placement."""
         group = self._home.get(workload.id)
-        if group is not None and group.alike == self._alike(workload):
+        if group is not None and group.shape_class == self._shape_class(workload):
             group.members[workload.id] = workload
-            self._line(workload.pool).join(workload)
+            if _may_be_planned(group):
+                self._queue_head(workload.pool).join(workload)
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
         elif not workload.gates or self._gated.get(workload.id) != workload.gates:
@@ -147,13 +157,13 @@ class WaitingRoom:
             self._fresh[workload.id] = workload
 
     def forget(self, workload_id: UUID) -> None:
-        """Work that waits no more, or never did."""
+        """Remove a workload that is no longer pending; an unknown one is not an error."""
         self._take_out(workload_id)
         if self.starts.pop(workload_id, None) is not None:
             self._cluster.timeline.drop_plan(workload_id)
 
     def _take_out(self, workload_id: UUID) -> None:
-        for line in self._lines.values():
+        for line in self._queue_heads.values():
             line.leave(workload_id)
         self._fresh.pop(workload_id, None)
         self._later.pop(workload_id, None)
@@ -162,42 +172,42 @@ class WaitingRoom:
         for blocked in self._blocked.values():
             blocked.pop(workload_id, None)
         if workload_id in self._unfinished:
-            self._stirred.add(self._unfinished.pop(workload_id))
+            self._pools_with_departures.add(self._unfinished.pop(workload_id))
         group = self._home.pop(workload_id, None)
         if group is None:
             return
-        self._stirred.add(group.alike.shape.pool)
+        self._pools_with_departures.add(group.shape_class.shape.pool)
         del group.members[workload_id]
-        group.to_tell.discard(workload_id)
+        group.to_notify.discard(workload_id)
         if not group.members:
-            self._lookout.drop(group.entry)
-            del self._groups[group.alike]
+            self._requeue_index.drop(group.entry)
+            del self._groups[group.shape_class]
             self._unexplained.pop(group, None)
         elif group.entry.workload.id == workload_id:
             group.entry.workload = next(iter(group.members.values()))
 
     def reconsider(self, pools: Collection[str]) -> None:
-        """The policy of these pools changed: everything in them is worth a try."""
-        groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
+        """Requeue every workload of these pools because their policy changed."""
+        groups = [group for group in self._groups.values() if group.shape_class.shape.pool in pools]
         self._reconsider(workload for group in groups for workload in group.members.values())
         self._reconsider(workload for workload, _ in list(self._refused.values()) if workload.pool in pools)
         self._reconsider(w for pool in self._blocked.keys() & set(pools) for w in self._blocked[pool].values())
 
-    def wake(self, tenants: Iterable[Tenant]) -> None:
-        """These tenants use less than they did, or have other limits: who waits for that is worth a try."""
-        woken = {workload_id for tenant in tenants for workload_id in self._under.get(tenant, ())}
-        self._reconsider(self._refused[workload_id][0] for workload_id in woken)
+    def requeue_tenants(self, tenants: Iterable[Tenant]) -> None:
+        """Requeue the workloads that are pending for lower usage or other limits of these tenants."""
+        requeued = {workload_id for tenant in tenants for workload_id in self._under.get(tenant, ())}
+        self._reconsider(self._refused[workload_id][0] for workload_id in requeued)
 
     def next_time(self) -> datetime | None:
-        """When the next task that backs off may be tried."""
+        """Return the time at which the next workload is to be handed out again, for example after a backoff."""
         while self._times and self._outdated(*self._times[0]):
             heappop(self._times)
         return self._times[0][0] if self._times else None
 
     def take(self, now: datetime) -> list[Workload]:
-        """What is new, changed, due, or could be placed after what changed since the last look.
+        """Return the workloads that are new, changed, due, or schedulable after the changes since the last call.
 
-        Of a pool where work is about to come back nobody is handed out without it, which may be before them.
+        A pool to which partly placed work is about to return hands out nothing without that work, which may be ahead.
         """
         awaited = self._awaited
         self._out, self._by_timer, self._all_out = set(), set(), False
@@ -213,58 +223,68 @@ class WaitingRoom:
                 taken.append(workload)
             else:
                 self._remember_time(workload, now)
-        for entry, room in self._lookout.cured():
+        for entry, capacity in self._requeue_index.cured():
             if entry.shape.pool in awaited:
-                self._lookout.unsure[entry.number] = entry
+                self._requeue_index.unsure[entry.number] = entry
                 continue
-            portion = self._portion(self._home[entry.workload.id], room)
+            portion = self._portion(self._home[entry.workload.id], capacity)
             self._out.update(workload.id for workload in portion)
             taken += portion
-        touched = (self._stirred | {workload.pool for workload in taken}) - awaited
-        self._stirred &= awaited
-        in_line = touched & (self.in_line | {pool for pool in self.depths if self._blocked.get(pool)})
+        touched = (self._pools_with_departures | self._replan | {workload.pool for workload in taken}) - awaited
+        self._pools_with_departures &= awaited
+        self._replan &= awaited
+        in_order = touched & (self.strict_pools | {pool for pool in self.backfill_depths if self._blocked.get(pool)})
         known = {workload.id for workload in taken}
-        return taken + self._in_line(in_line, known) + self._heads((touched & self.depths.keys()) - in_line, known)
+        return (
+            taken
+            + self._all_in_order(in_order, known)
+            + self._heads((touched & self.backfill_depths.keys()) - in_order, known)
+        )
 
-    def _in_line(self, pools: Collection[str], known: Collection[UUID]) -> list[Workload]:
-        """Where work stops what is behind it, all that waits for room is tried together, or none of it."""
+    def _all_in_order(self, pools: Collection[str], known: Collection[UUID]) -> list[Workload]:
+        """Return all pending workloads of pools in which work blocks those behind it: all are tried or none."""
         if not pools:
             return []
         blocked = [workload for pool in pools for workload in self._blocked.pop(pool, {}).values()]
-        groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
+        groups = [group for group in self._groups.values() if group.shape_class.shape.pool in pools]
         others = [w for group in groups for w in group.members.values() if w.id not in known]
         self._out.update(workload.id for workload in others)
         return blocked + others
 
     def _heads(self, pools: Collection[str], known: Collection[UUID]) -> list[Workload]:
-        """Those whose start is planned, anew whenever others are tried: they are the first that lack room.
+        """Return the first workloads that lack capacity; their starts are replanned whenever others are tried.
 
-        Nothing else that waits could be placed, or it would be among the others.
+        No other pending workload is schedulable, otherwise it would be among `known`.
         """
-        heads = [head for pool in pools for head in self._first_in_line(pool, known)]
+        heads = [head for pool in pools for head in self._first_of_queue(pool, known)]
         self._out.update(workload.id for workload in heads)
         return heads
 
-    def _first_in_line(self, pool: str, known: Collection[UUID]) -> list[Workload]:
-        def everybody() -> Iterable[Workload]:
-            groups = (group for group in self._groups.values() if group.alike.shape.pool == pool and _lacks_room(group))
+    def _first_of_queue(self, pool: str, known: Collection[UUID]) -> list[Workload]:
+        def everyone() -> Iterable[Workload]:
+            groups = (g for g in self._groups.values() if g.shape_class.shape.pool == pool and _may_be_planned(g))
             return (workload for group in groups for workload in group.members.values())
 
-        return self._line(pool).first(self.depths[pool], known, everybody)
+        heads = self._queue_head(pool).first(self.backfill_depths[pool], known, everyone)
+        # A promised start is held even if workloads ahead of it that had no planned start have one now.
+        others = {id: home for id in self.starts if id not in known and (home := self._home.get(id)) is not None}
+        for head in heads:
+            others.pop(head.id, None)
+        return heads + [home.members[id] for id, home in others.items() if home.shape_class.shape.pool == pool]
 
-    def _line(self, pool: str) -> Line:
-        line = self._lines.get(pool)
+    def _queue_head(self, pool: str) -> HeadOfQueue:
+        line = self._queue_heads.get(pool)
         if line is None:
-            line = self._lines[pool] = Line(self._best)
+            line = self._queue_heads[pool] = HeadOfQueue(self._best)
         return line
 
     def take_all(self, now: datetime) -> list[Workload]:
-        """Everything, for the timer; what is placed of it though no change had woken it is counted.
+        """Return everything for the periodic full pass; placements that no change had announced are counted.
 
-        A pool where work is about to come back is left out, as in `take`.
+        A pool to which partly placed work is about to return is left out, as in `take`.
         """
-        # Priorities age and shares move: who is first is looked at anew.
-        for line in self._lines.values():
+        # Priorities age and fair shares change, so the heads are determined anew.
+        for line in self._queue_heads.values():
             line.forget()
         taken = self.take(now)
         others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
@@ -275,15 +295,15 @@ class WaitingRoom:
             others = [workload for workload in others if workload.pool not in awaited]
         self._all_out = not awaited
         self._out |= {workload.id for workload in others}
-        # Who was refused without a word about what to wait for is found by the timer alone.
-        untold = {workload.id for workload, awaits in self._refused.values() if awaits == NOTHING}
-        self._by_timer = {workload.id for workload in others} - untold
+        # A workload refused without naming what it awaits is found by the timer alone.
+        unspecified = {workload.id for workload, awaits in self._refused.values() if awaits == NOTHING}
+        self._by_timer = {workload.id for workload in others} - unspecified
         for group in self._groups.values():
-            if group.said_at != self._cluster.changes.revision:
+            if group.reason_revision != self._cluster.changes.revision:
                 self._unexplained[group] = None
         return taken + others
 
-    def park(
+    def add_unschedulable(
         self,
         result: Pass,
         profile: Profile | None,
@@ -292,101 +312,129 @@ class WaitingRoom:
         eager: bool = False,
         again: timedelta | None = None,
     ) -> Pass:
-        """Take back what a pass could not place; the rest of the pass comes back, its reasons still to be said.
+        """Take back the workloads that a pass could not place, and return the rest of the pass.
 
-        `eager`: work that may make room for itself, or stops what is behind it, is worth a try after every change in
-        its pool, and `again` after this time, when those whom it may displace have run for long enough.
+        `eager`: workloads that may preempt, or that block those behind them, are tried after every change in their
+        pool, and after `again`, when their victims have run for long enough.
         """
         if self._out:
             self._let_go(decision for decision in result.decisions if decision.outcome is not Outcome.WAITING)
-        shortages = dict(result.short)
+        unplaced_at = dict(result.short)
         refused = {rejection.workload.id: rejection.awaits for rejection in result.refused}
-        parked: set[int] = set()
+        grouped: set[int] = set()
         for position, decision in enumerate(result.decisions):
-            workload, shortage = decision.workload, shortages.get(position)
+            workload, unplaced = decision.workload, unplaced_at.get(position)
             if decision.outcome is not Outcome.WAITING:
-                if shortage is not None and decision.placements:
+                if unplaced is not None and decision.placements:
                     self._unfinished[workload.id] = workload.pool
                 continue
-            if shortage is not None and profile is not None:
-                self._park(workload, shortage, profile, eager)
-                parked.add(position)
+            in_group = unplaced is not None and profile is not None
+            if unplaced is not None and profile is not None:
+                self._add_to_group(workload, unplaced, profile, eager)
+                grouped.add(position)
             else:
-                group = self._home.get(workload.id)
-                if group is not None and workload.id in refused:
-                    group.refused = True
-                self._take_out(workload.id)
+                self._remove_from_group(workload, was_refused=workload.id in refused)
             self._note_start(decision)
             backs_off = self._remember_time(workload, now)
-            if again is not None and position in parked and not backs_off:
+            if again is not None and in_group and not backs_off:
                 self._hand_out_at(workload, now + again)
-            if workload.gates:
-                self._gated[workload.id] = workload.gates
-            elif workload.id in refused:
-                self._hold(workload, refused[workload.id])
-            elif decision.reason is not None and decision.reason.code == BLOCKED:
-                self._blocked.setdefault(workload.pool, {})[workload.id] = workload
-            elif position not in parked and not backs_off:
-                self._fresh[workload.id] = workload
-        self._lookout.settle()
-        if self._all_out:
-            # A pass forgets planned starts before it tries anybody: all have seen the room that these left.
-            self._cluster.timeline.take_relieved()
-        return _without(parked, result)
+            self._wait_for_cure(decision, refused.get(workload.id), ignored=in_group or backs_off)
+        self._settle_pass()
+        return _without(grouped, result)
 
-    def short_of_room(self) -> list[Workload]:
-        """What more nodes could help, as far as its reason was said, and what waits behind such work."""
+    def _remove_from_group(self, workload: Workload, *, was_refused: bool) -> None:
+        """Remove a workload that is pending for something other than nodes."""
+        group = self._home.get(workload.id)
+        if group is not None and was_refused:
+            group.refused = True
+        self._take_out(workload.id)
+
+    def _wait_for_cure(self, decision: Decision, awaits: Awaits | None, *, ignored: bool) -> None:
+        """Register a workload under its gates, its tenants or its blocked pool; if none applies, it is requeued.
+
+        `ignored`: it is already pending for nodes or for a time.
+        """
+        workload = decision.workload
+        if workload.gates:
+            self._gated[workload.id] = workload.gates
+        elif awaits is not None:
+            self._hold(workload, awaits)
+        elif decision.reason is not None and decision.reason.code == BLOCKED:
+            self._blocked.setdefault(workload.pool, {})[workload.id] = workload
+        elif not ignored:
+            self._fresh[workload.id] = workload
+
+    def _settle_pass(self) -> None:
+        self._requeue_index.settle()
+        if self._all_out:
+            # A pass drops planned starts before it tries any workload, so all have seen the capacity these released.
+            self._cluster.timeline.take_relieved()
+            self._replan = set()
+
+    def waiting_for_nodes(self) -> list[Workload]:
+        """Return the workloads that more nodes could help, as far as their reasons are known, and the blocked ones."""
         short = [group for group in self._groups.values() if group.reason is not None and lacks_nodes(group.reason)]
         members = [workload for group in short for workload in group.members.values()]
         return members + [workload for blocked in self._blocked.values() for workload in blocked.values()]
 
     def unexplained(self, most: int) -> list[Group]:
-        """Groups whose reason is to be said, or said again; those that have none first."""
+        """Return up to `most` groups whose reason is to be determined; groups without any reason come first."""
         first = list(islice((group for group in self._unexplained if group.reason is None), most))
         return first + list(islice((g for g in self._unexplained if g.reason is not None), most - len(first)))
 
     def explained(self, group: Group, reason: Reason) -> list[Decision]:
-        """Note why a group waits; the decisions that are worth storing.
+        """Set the reason of a group and return the decisions worth storing.
 
-        To all if the gist changed. Amounts alone are told to those that were tried, since every placement moves them.
+        All members get one if the gist changed. Changed amounts alone go to the members that were tried, since every
+        placement changes them.
         """
-        everyone = group.reason is None or _gist(group.reason) != _gist(reason)
-        told = list(group.members if everyone else group.to_tell)
-        if _lacks_room(group) != (reason.cure == "release"):
-            self._line(group.alike.shape.pool).forget()
-        group.reason, group.said_at, group.to_tell = reason, self._cluster.changes.revision, set()
+        everyone = group.reason is None or _summary(group.reason) != _summary(reason)
+        notified = list(group.members if everyone else group.to_notify)
+        if _lacks_capacity(group) != (reason.cure == "release"):
+            self._queue_head(group.shape_class.shape.pool).forget()
+        group.reason, group.reason_revision, group.to_notify = reason, self._cluster.changes.revision, set()
         self._unexplained.pop(group, None)
         return [
             Decision(group.members[each], Outcome.WAITING, reason=reason, planned_start=self.starts.get(each))
-            for each in told
+            for each in notified
         ]
 
-    def replanned(self, told: Collection[UUID]) -> list[Decision]:
-        """The decisions on those whose planned start came, moved or went in the last passes, and who were not told."""
-        homes = {each: group for each in self._replanned if each not in told and (group := self._home.get(each))}
+    def replanned(self, excluded: Collection[UUID]) -> list[Decision]:
+        """Return decisions for the workloads whose planned start changed in the last passes, except `excluded`."""
+        homes = {each: group for each in self._replanned if each not in excluded and (group := self._home.get(each))}
         self._replanned = set()
         return [
             Decision(group.members[each], Outcome.WAITING, reason=group.reason, planned_start=self.starts.get(each))
             for each, group in homes.items()
         ]
 
-    def _park(self, workload: Workload, shortage: Shortage, profile: Profile, eager: bool) -> None:
+    def _add_to_group(self, workload: Workload, unplaced: UnplacedTasks, profile: Profile, eager: bool) -> None:
         group = self._home.get(workload.id)
         if group is None:
-            alike = self._alike(workload)
-            group = self._groups.get(alike)
+            shape_class = self._shape_class(workload)
+            group = self._groups.get(shape_class)
             if group is None:
-                entry = Entry(workload, alike.shape, None if eager else profile)
-                group = self._groups[alike] = Group(alike, entry, shortage)
-                self._lookout.add(entry)
+                entry = Entry(workload, shape_class.shape, None if eager else profile)
+                group = self._groups[shape_class] = Group(shape_class, entry, replace(unplaced, unplanned=None))
+                self._requeue_index.add(entry)
             self._home[workload.id] = group
             group.members[workload.id] = workload
-            self._line(workload.pool).join(workload)
-        group.shortage = shortage
-        self._lookout.tried(group.entry)
+            if unplaced.unplanned is None:
+                self._queue_head(workload.pool).join(workload)
+        self._note_unplanned(group, unplaced)
+        group.unplaced = unplaced
+        self._requeue_index.tried(group.entry)
         if workload.id not in self._by_timer:
-            group.to_tell.add(workload.id)
+            group.to_notify.add(workload.id)
             self._unexplained[group] = None
+
+    def _note_unplanned(self, group: Group, unplaced: UnplacedTasks) -> None:
+        """Make the next workload the head if the start of this one turns out to be impossible to plan."""
+        pool, unplanned = group.shape_class.shape.pool, unplaced.unplanned is not None
+        if pool in self.backfill_depths and unplanned != (group.unplaced.unplanned is not None):
+            self._queue_head(pool).forget()
+            if unplanned:
+                self._replan.add(pool)
 
     def _note_start(self, decision: Decision) -> None:
         workload, planned = decision.workload, decision.planned_start
@@ -398,7 +446,10 @@ class WaitingRoom:
             self.starts.pop(workload.id, None)
 
     def _hold(self, workload: Workload, awaits: Awaits) -> None:
-        """Keep what was not let in until that may have changed. What it waits for of others is read with it again."""
+        """Hold a workload that admission refused until its tenants change or its time comes.
+
+        Workloads that it awaits need no entry here: they are read again together with it.
+        """
         self._refused[workload.id] = workload, awaits
         for tenant in awaits.tenants:
             self._under.setdefault(tenant, set()).add(workload.id)
@@ -414,23 +465,23 @@ class WaitingRoom:
                 del self._under[tenant]
 
     def _let_go(self, decisions: Iterable[Decision]) -> None:
-        """Forget what was handed out and will not come back."""
+        """Remove the handed-out workloads that will not return."""
         for decision in decisions:
             if decision.workload.id in self._out:
                 self.found_by_timer += bool(decision.placements) and decision.workload.id in self._by_timer
                 self._take_out(decision.workload.id)
 
-    def _portion(self, group: Group, room: int) -> list[Workload]:
-        """As many of a group, best first, as there may be room for; the others are looked at again after these."""
+    def _portion(self, group: Group, capacity: int) -> list[Workload]:
+        """Return as many members, best first, as there may be capacity for; the others are checked again afterwards."""
         entry, size = group.entry, len(group.entry.workload.tasks)
-        if room < _at_once(entry.workload):
+        if capacity < _at_once(entry.workload):
             return []
         self.tries += 1
-        number = -(-room // max(size, 1))
+        number = -(-capacity // max(size, 1))
         if number >= len(group.members) or group.refused:
             group.refused = False
             return list(group.members.values())
-        self._lookout.unsure[entry.number] = entry
+        self._requeue_index.unsure[entry.number] = entry
         return list(self._best(list(group.members.values()), number))
 
     def _reconsider(self, workloads: Iterable[Workload]) -> None:
@@ -438,9 +489,9 @@ class WaitingRoom:
             self._take_out(workload.id)
             self._fresh[workload.id] = workload
 
-    def _alike(self, workload: Workload) -> Alike:
+    def _shape_class(self, workload: Workload) -> ShapeClass:
         limited = workload.max_per_node is not None or workload.single_node or workload.min_tasks is not None
-        return Alike(
+        return ShapeClass(
             shape_of(workload, self._cluster),
             len(workload.tasks),
             tuple(task.not_before for task in workload.tasks if task.not_before is not None),
@@ -450,6 +501,7 @@ class WaitingRoom:
             workload.single_node,
             frozenset(workload.occupied.items()) if limited else frozenset(),
             workload.longest_seconds,
+            self._cluster.timeline.notice(workload),
         )
 
     def _come_due(self, now: datetime) -> None:
@@ -463,7 +515,7 @@ class WaitingRoom:
         return known is None or known[0] != time
 
     def _remember_time(self, workload: Workload, now: datetime) -> bool:
-        """Whether a task of it may be tried at a later time, when it is handed out again."""
+        """Schedule the next hand-out if a task is backed off, and return whether one is."""
         times = [task.not_before for task in workload.tasks if task.not_before is not None and task.not_before > now]
         if not times:
             return False
@@ -475,7 +527,7 @@ class WaitingRoom:
         heappush(self._times, (time, workload.id))
 
     def _note_new_owners(self) -> None:
-        """Users who got a node of their own are no longer like all others to placement."""
+        """Requeue the workloads of users who got a node of their own: they are no longer alike to others."""
         owners = self._cluster.owners.values
         if len(owners) > self._owners:
             new = frozenset(owners[self._owners :])
@@ -484,15 +536,15 @@ class WaitingRoom:
             self._reconsider(workload for workload in members if workload.user_id in new)
 
     def _note_changed_nodes(self) -> None:
-        """Reasons count the nodes of a pool: where these changed, they are to be said again."""
-        pools = self._lookout.changed_pools()
+        """Mark groups in pools with changed nodes for a new reason, because reasons count the nodes of a pool."""
+        pools = self._requeue_index.changed_pools()
         for group in self._groups.values() if pools is None or pools else ():
-            if pools is None or group.alike.shape.pool in pools:
+            if pools is None or group.shape_class.shape.pool in pools:
                 self._unexplained[group] = None
 
 
 def _is_due(workload: Workload, now: datetime) -> bool:
-    """Whether one of its tasks may be tried."""
+    """Return whether at least one task may be tried."""
     for task in workload.tasks:
         if task.not_before is None or task.not_before <= now:
             return True
@@ -500,7 +552,7 @@ def _is_due(workload: Workload, now: datetime) -> bool:
 
 
 def _at_once(workload: Workload) -> int:
-    """How many tasks of it are placed together or none."""
+    """Return the number of tasks that must be placed together for any of them to be placed."""
     if workload.gang:
         return len(workload.tasks)
     if workload.min_tasks is not None:
@@ -508,20 +560,25 @@ def _at_once(workload: Workload) -> int:
     return 1
 
 
-def _lacks_room(group: Group) -> bool:
-    """Others that leave may be what a group waits for, as far as that was said."""
+def _lacks_capacity(group: Group) -> bool:
+    """Return whether the release of capacity may cure the group, as far as its reason is known."""
     return group.reason is None or group.reason.cure == "release"
 
 
-def _gist(reason: Reason) -> tuple[object, ...]:
-    """What is worth storing again whenever it changes."""
+def _may_be_planned(group: Group) -> bool:
+    """Return whether the group lacks capacity and its start was not found to be impossible to plan."""
+    return _lacks_capacity(group) and group.unplaced.unplanned is None
+
+
+def _summary(reason: Reason) -> tuple[object, ...]:
+    """Return the part of a reason that is stored again whenever it changes."""
     return reason.code, reason.by, reason.cure, reason.details.get("rejected")
 
 
-def _without(parked: Collection[int], result: Pass) -> Pass:
-    if not parked:
+def _without(grouped: Collection[int], result: Pass) -> Pass:
+    if not grouped:
         return result
-    left = [position for position in range(len(result.decisions)) if position not in parked]
-    place = {position: number for number, position in enumerate(left)}
-    short = tuple((place[position], shortage) for position, shortage in result.short if position in place)
+    left = [position for position in range(len(result.decisions)) if position not in grouped]
+    index = {position: number for number, position in enumerate(left)}
+    short = tuple((index[position], unplaced) for position, unplaced in result.short if position in index)
     return Pass(tuple(result.decisions[position] for position in left), short, result.refused)

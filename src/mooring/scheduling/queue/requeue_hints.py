@@ -1,7 +1,8 @@
-"""Which change may cure a rejection, as the filter that rejected sees it: what waits is not tried again for nothing.
+"""Requeue hints: a rejecting filter decides which changes may cure the rejection, which avoids futile retries.
 
-A filter may say so (`Hinting`). For one that does not, its `depends_on` decides: a static answer is cured by a node
-that is now accepted and was not before, any other by every change. Hints may say yes too often, never no in error.
+A filter opts in by implementing `Hinting`. For other filters `depends_on` decides: a static rejection is cured by a
+node that the filter accepts now and did not before, any other rejection by every change. A hint may return false
+positives but never false negatives.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from mooring.model.constraints import Constraints, TaskTerm
-from mooring.model.nodes import Node
-from mooring.model.slots import Amounts
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.placed import Counts, Matcher
-from mooring.scheduling.plugins import Filter, ask_filter
-from mooring.scheduling.shapes import Shape
+from mooring.model.nodes.node import Node
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.constraints import Constraints, TaskTerm
+from mooring.scheduling.cluster.placed_tasks import Counts, Matcher
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import Filter, ask_filter
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A task as filters ask about it."""
+    """The properties of a task that filters look at."""
 
     constraints: Constraints
     request: Amounts
@@ -29,7 +30,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node came (`before` is None), went (`after` is None), or is other than it was."""
+    """A node was added (`before` is None), removed (`after` is None) or modified."""
 
     before: Node | None
     after: Node | None
@@ -37,7 +38,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """Another task came to a node (`before` is None), left it (`after` is None), or is other than it was there."""
+    """Another task was placed on a node (`before` is None), left it (`after` is None) or was modified there."""
 
     before: Described | None
     after: Described | None
@@ -45,7 +46,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True)
 class OwnChange:
-    """What waits is itself other than it was."""
+    """The pending workload itself was modified."""
 
     before: Described
     after: Described
@@ -56,33 +57,33 @@ Change: TypeAlias = NodeChange | TaskChange | OwnChange
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Placed tasks whose coming or leaving may cure a rejection: those that are meant, or those that carry a term."""
+    """Placed tasks whose arrival or departure may cure a rejection: tasks that match, or that carry a given term."""
 
     tasks: Matcher | tuple[TaskTerm, str]
-    """A matcher, or an anti-affinity term with the project of its carriers."""
+    """A matcher, or an anti-affinity term with the project of the tasks that carry it."""
     coming: bool = True
     leaving: bool = True
 
     def counts(self, cluster: Cluster) -> Counts:
-        """How many of them are on each row; the array stays current."""
+        """Return the number of watched tasks per row, as an array that stays current."""
         if isinstance(self.tasks, Matcher):
-            return cluster.placed.counts(self.tasks)
-        return cluster.placed.carriers(*self.tasks)
+            return cluster.placed_tasks.counts(self.tasks)
+        return cluster.placed_tasks.counts_with_term(*self.tasks)
 
     def means(self, task: Described | None, cluster: Cluster) -> bool:
         if task is None:
             return False
         if isinstance(self.tasks, Matcher):
-            return cluster.placed.means(self.tasks, task.constraints)
+            return cluster.placed_tasks.matches(self.tasks, task.constraints)
         term, project = self.tasks
         return task.constraints.project == project and term in task.constraints.anti_affinity
 
 
 class Hinting(Protocol):
-    """What a filter may say about changes, beside `watched`; each of the methods may be left out."""
+    """Optional requeue hints of a filter, in addition to `watched`; each method may be omitted."""
 
     def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
-        """Asked only about a node that could take the task were nothing else on it, or one that is gone."""
+        """Return whether the change may cure the rejection; called only for a node that fits when empty, or is gone."""
         ...
 
     def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool: ...
@@ -91,13 +92,13 @@ class Hinting(Protocol):
 
 
 class Watching(Protocol):
-    """A filter about other tasks that names them: it is asked again when one of them came or left."""
+    """A filter that names the other tasks it depends on and is asked again when one of them arrives or leaves."""
 
     def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]: ...
 
 
 def worth_trying(filters: Sequence[Filter], shape: Shape, cluster: Cluster, change: Change) -> bool:
-    """Whether a shape that these filters rejected may be placed after the change. `cluster` is as it was before."""
+    """Return whether a shape rejected by these filters may fit after the change; `cluster` is the state before it."""
     match change:
         case NodeChange(after=after):
             alone = _alone(after, cluster)
@@ -111,7 +112,7 @@ def worth_trying(filters: Sequence[Filter], shape: Shape, cluster: Cluster, chan
 
 
 def watches(plugin: Filter, shape: Shape, cluster: Cluster) -> tuple[Watch, ...] | None:
-    """The tasks that a filter's answer depends on; None if it does not name them."""
+    """Return the tasks that a filter's result depends on; None if the filter does not name them."""
     watched = getattr(plugin, "watched", None)
     try:
         return None if watched is None else tuple(watched(shape, cluster))
@@ -151,7 +152,7 @@ def _cured_by_itself(plugin: Filter, shape: Shape, cluster: Cluster, change: Own
 
 
 def _said(plugin: Filter, method: str, shape: Shape, cluster: Cluster, change: Change) -> bool | None:
-    """What a filter says about a change, if it says anything. If it fails there is doubt, and that is a yes."""
+    """Return a filter's hint about a change, None if it has none. A failing hint counts as True, to be safe."""
     hint = getattr(plugin, method, None)
     try:
         return None if hint is None else bool(hint(shape, cluster, change))
@@ -160,7 +161,7 @@ def _said(plugin: Filter, method: str, shape: Shape, cluster: Cluster, change: C
 
 
 def _alone(node: Node | None, cluster: Cluster) -> Cluster | None:
-    """A cluster of this node, with nothing on it."""
+    """Return a cluster that consists of this node alone, empty."""
     if node is None:
         return None
     empty = replace(node, held={}, reserved={}, used={}, tasks=0)
@@ -168,7 +169,7 @@ def _alone(node: Node | None, cluster: Cluster) -> Cluster | None:
 
 
 def _accepts(plugin: Filter, shape: Shape, alone: Cluster) -> bool:
-    """What a filter says about a node by itself; one that looks at others has nothing to say."""
+    """Return whether a filter accepts a single empty node; filters that depend on other nodes accept every node."""
     if plugin.depends_on in ("domain", "cluster"):
         return True
     return bool(ask_filter(plugin, shape, alone, alone.rows)[0])

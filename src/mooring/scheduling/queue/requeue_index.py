@@ -1,7 +1,7 @@
-"""The lookout: which kinds of waiting work could be placed after what changed, found without trying them.
+"""The requeue index: finds the kinds of pending work that a change may make schedulable, without trying them.
 
-All kinds are compared with the changed rows at once: what they ask for with what is free. Those within reach are then
-asked about exactly, filter by filter. A placement elsewhere, or a release where a kind could not go, cures nothing.
+The needs of all kinds are compared at once with the free amounts of the changed rows. The kinds within reach are then
+checked exactly, filter by filter. A placement elsewhere, or a release on a node that a kind cannot use, cures nothing.
 """
 
 from __future__ import annotations
@@ -12,60 +12,72 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.nodes import Node
-from mooring.model.workloads import Workload
-from mooring.scheduling.arrays import Amount, Mask, Rows
-from mooring.scheduling.columns import NOBODY, Cluster
-from mooring.scheduling.filters import BUILT_IN_FILTERS
-from mooring.scheduling.filters.resources import ResourcesFilter
-from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
-from mooring.scheduling.hints import NodeChange, Watch, cured_by_node, watches
-from mooring.scheduling.placed import Counts
-from mooring.scheduling.plugins import Filter, PluginFailed, ask_filter, is_concerned
-from mooring.scheduling.profiles import Profile
-from mooring.scheduling.selection import own_tasks
-from mooring.scheduling.shapes import Shape
+from mooring.model.nodes.node import Node
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.cluster.arrays import Amount, Mask, Rows
+from mooring.scheduling.cluster.columns import NOBODY
+from mooring.scheduling.cluster.placed_tasks import Counts
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.node_selection import own_tasks
+from mooring.scheduling.plugins.filters import BUILT_IN_FILTERS
+from mooring.scheduling.plugins.filters.resources import ResourcesFilter
+from mooring.scheduling.plugins.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.plugins.profiles import Profile
+from mooring.scheduling.plugins.protocols import (
+    Filter,
+    PluginFailed,
+    ask_filter,
+    is_concerned,
+)
+from mooring.scheduling.queue.requeue_hints import (
+    NodeChange,
+    Watch,
+    cured_by_node,
+    watches,
+)
 
 _NOTHING = np.iinfo(np.int64).min
-"""The need of a slot that is not asked for: it fits even where less than nothing is free."""
+"""The need for a slot that is not requested: it fits even on an overcommitted node, whose free amount is negative."""
 
-_STATIC_BYTES_KEPT = 64 << 20
+_MAX_CACHED_STATIC_BYTES = 64 << 20
 _PLENTY = 1 << 40
 _MANY_NODES = 64
-"""Where more changed than this, to look everywhere costs less than to ask about each."""
+"""Above this number of changed nodes, checking all rows costs less than evaluating each change."""
 
 _BLIND_TO_AMOUNTS = frozenset(type(plugin) for plugin in BUILT_IN_FILTERS if plugin.depends_on == "static")
-"""Filters to which kinds that differ only in the amounts they ask for are the same; one of a user may look at these."""
+"""Filters that ignore the requested amounts, so that kinds differing only in these share a result. User-defined filters
+are not among them: they may look at the amounts."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One kind of waiting work, as the lookout sees it."""
+    """One kind of pending work in the index."""
 
     workload: Workload
-    """One of the kind."""
+    """A representative of the kind."""
     shape: Shape
     profile: Profile | None
-    """None for work that is worth a try after every change in its pool."""
+    """None for work that is retried after every change in its pool."""
     needs: Amount = field(default_factory=lambda: np.full(1, _NOTHING))
-    """The tasks left on a node (1, if that is looked at) and the slots, along the slot axis."""
+    """The required task count of a node (1 if a filter limits it), then the required amounts along the slot axis."""
     static: tuple[Filter, ...] = ()
     static_shape: Shape | None = None
-    """The shape as far as the static filters may look at it, once that was needed."""
+    """The part of the shape that the static filters may look at; computed on first use."""
     others: tuple[Filter, ...] = ()
-    """Filters that look at more than what a node is and what is free of it."""
+    """Filters that depend on more than a node's properties and free amounts."""
     watched: tuple[Watch, ...] = ()
-    attentive: bool = True
-    """A filter looks at counters of a node that are not among the needs: every change of a row counts."""
+    row_dependent: bool = True
+    """A filter looks at counters of a node that `needs` does not cover: every change of a row counts."""
     wide: bool = False
-    """A change of one node may be felt on others."""
+    """A change on one node may affect other nodes."""
     unnamed: bool = False
-    """A filter looks at other nodes and does not say what for: every change anywhere counts."""
+    """A filter depends on other nodes without naming the tasks it watches: every change anywhere counts."""
     vocabulary: int = -1
     number: int = -1
 
-    def study(self, cluster: Cluster) -> None:
-        """Learn which filters have something to say about the shape, and what they look at."""
+    def analyse(self, cluster: Cluster) -> None:
+        """Determine the filters that apply to the shape and what they depend on."""
         if self.profile is None or self.vocabulary == cluster.vocabulary:
             return
         active = [plugin for plugin in self.profile.filters if is_concerned(plugin, self.shape, cluster)]
@@ -74,7 +86,7 @@ class Entry:
         self.static_shape = None
         counted = (ResourcesFilter, TasksPerNodeFilter)
         self.others = tuple(p for p in active if p.depends_on != "static" and not isinstance(p, counted))
-        self.attentive = any(plugin.depends_on == "row" for plugin in self.others)
+        self.row_dependent = any(plugin.depends_on == "row" for plugin in self.others)
         about_others = [plugin for plugin in self.others if plugin.depends_on != "row"]
         named = [watches(plugin, self.shape, cluster) for plugin in about_others]
         self.watched = tuple(watch for watched in named for watch in watched or ())
@@ -92,8 +104,8 @@ def _needs(active: Iterable[Filter], shape: Shape, cluster: Cluster) -> Amount:
     return needs
 
 
-class Lookout:
-    """Remembers the columns as they were when nothing in the room could be placed."""
+class RequeueIndex:
+    """The pending kinds, with the state of the columns in which none of them could be placed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -101,43 +113,43 @@ class Lookout:
         self._unused: list[int] = []
         self._needs: Amount = np.full((64, 1), _NOTHING)
         self._pools: NDArray[np.int64] = np.full(64, NOBODY, dtype=np.int64)
-        self._attentive: Mask = np.zeros(64, dtype=np.bool_)
+        self._row_dependent: Mask = np.zeros(64, dtype=np.bool_)
         self._wide: dict[int, Entry] = {}
         self.unsure: dict[int, Entry] = {}
-        """To be asked about on all rows at the next look."""
+        """Entries to check on all rows in the next query."""
         self._floor: Amount = np.full((1, 0), _NOTHING)
-        """What was free when every entry was found wanting: [tasks left and slots, row]."""
+        """The free amounts at which no entry fitted: [tasks left and slots, row]."""
         self._seen = self._static_seen = self._relabelled = -1
         self._nodes: list[Node | None] = []
         self._counts: dict[Watch, Counts] = {}
-        """What was watched, as it was at the last look."""
+        """The watched counts as of the last query."""
         self._static: dict[tuple[Shape, tuple[Filter, ...]], tuple[int, Mask]] = {}
 
     def __len__(self) -> int:
         return len(self._entries) - len(self._unused)
 
     def add(self, entry: Entry) -> None:
-        """Look out for a kind of work that was just found wanting."""
+        """Add a kind of work that was just found unschedulable."""
         if self._unused:
             entry.number = self._unused.pop()
             self._entries[entry.number] = entry
         else:
             entry.number = len(self._entries)
             self._entries.append(entry)
-        entry.study(self._cluster)
-        self._make_room(len(self._entries), len(entry.needs))
+        entry.analyse(self._cluster)
+        self._ensure_capacity(len(self._entries), len(entry.needs))
         self._needs[entry.number] = _padded(entry.needs, self._needs.shape[1])
         self._pools[entry.number] = self._cluster.pools.code(entry.shape.pool)
         self._index(entry)
         self.tried(entry)
 
     def _index(self, entry: Entry) -> None:
-        self._attentive[entry.number] = entry.attentive
+        self._row_dependent[entry.number] = entry.row_dependent
         if entry.wide:
             self._wide[entry.number] = entry
 
     def tried(self, entry: Entry) -> None:
-        """It was found wanting again. What others of the same pass changed counts from the last look on."""
+        """Note that the entry is still unschedulable. Changes within the pass still count from the last query on."""
         self.unsure.pop(entry.number, None)
         if any(watch not in self._counts for watch in entry.watched):
             self.unsure[entry.number] = entry
@@ -147,23 +159,23 @@ class Lookout:
         self._unused.append(entry.number)
         self._needs[entry.number] = _NOTHING
         self._pools[entry.number] = NOBODY
-        self._attentive[entry.number] = False
+        self._row_dependent[entry.number] = False
         self._wide.pop(entry.number, None)
         self.unsure.pop(entry.number, None)
 
     def settle(self) -> None:
-        """The pass is through: nothing that is still here fits into what is free now."""
+        """End a pass: no remaining entry fits into the amounts that are free now."""
         self._floor = self._free()
 
     def changed_pools(self) -> set[str] | None:
-        """The pools with nodes that are other than at the last look; None for all."""
+        """Return the pools whose nodes changed since the last query; None for all pools."""
         rows = self._cluster.static_changes.since(self._static_seen)
         if rows is None or any(self._cluster.nodes[row] is None for row in rows.tolist()):
             return None
         return {self._cluster.node(row).pool for row in rows.tolist()}
 
     def cured(self) -> list[tuple[Entry, int]]:
-        """The entries that could be placed now, by what changed since the last look, with how many tasks at most."""
+        """Return the entries that changes since the last query may make schedulable, with their maximum task counts."""
         cluster = self._cluster
         free = self._free()
         everywhere = np.arange(cluster.capacity)
@@ -176,18 +188,18 @@ class Lookout:
             better[static_rows] = True
             better[relieved] = True
             rows = np.flatnonzero(better)
-            found |= self._among(self._within_reach(~self._attentive, rows, free), rows, free)
-        if self._attentive.any():
+            found |= self._among(self._within_reach(~self._row_dependent, rows, free), rows, free)
+        if self._row_dependent.any():
             moved = cluster.changes.since(self._seen)
             rows = everywhere if moved is None else np.union1d(moved, static_rows)
-            found |= self._among(self._within_reach(self._attentive, rows, free), rows, free)
-        anywhere = {**self.unsure, **dict(self._felt_elsewhere(static_rows))}
+            found |= self._among(self._within_reach(self._row_dependent, rows, free), rows, free)
+        anywhere = {**self.unsure, **dict(self._affected_elsewhere(static_rows))}
         found |= self._among((e for e in anywhere.values() if e.number not in found), everywhere, free)
         self._remember(free)
-        return [(entry, self._room_for(entry, free)) for entry in found.values()]
+        return [(entry, self._task_capacity(entry, free)) for entry in found.values()]
 
-    def _room_for(self, entry: Entry, free: Amount) -> int:
-        """How many tasks of the kind there is room for at most, by amounts and by what the nodes are."""
+    def _task_capacity(self, entry: Entry, free: Amount) -> int:
+        """Return the maximum number of tasks that fit by amounts, static filters and the limit per node."""
         cluster, workload = self._cluster, entry.workload
         try:
             rows = np.flatnonzero(self._allowed(entry))
@@ -203,7 +215,7 @@ class Lookout:
         return int(each.max(initial=0) if workload.single_node else each.sum())
 
     def _within_reach(self, chosen: Mask, rows: Rows, free: Amount) -> Iterator[Entry]:
-        """The chosen entries whose needs the best of the rows meet slot by slot, though perhaps no row meets all."""
+        """Yield the chosen entries whose needs the maxima of the rows meet; a single row may not meet all of them."""
         pools = self._cluster.pool[rows]
         for pool in np.unique(pools).tolist():
             if pool == NOBODY:
@@ -217,7 +229,7 @@ class Lookout:
                 yield entry
 
     def _among(self, entries: Iterable[Entry], rows: Rows, free: Amount) -> dict[int, Entry]:
-        """Those of the entries that some of the rows could take."""
+        """Return the entries that fit on at least one of the rows, by number."""
         pools = self._cluster.pool[rows]
         return {e.number: e for e in entries if self._fits_on(e, rows[pools == self._pools[e.number]], free)}
 
@@ -227,7 +239,7 @@ class Lookout:
         if len(rows) and limit is not None:
             rows = rows[own_tasks(entry.workload, self._cluster)[rows] < limit]
         try:
-            entry.study(self._cluster)
+            entry.analyse(self._cluster)
             self._index(entry)
             if len(rows):
                 rows = rows[self._allowed(entry)[rows]]
@@ -236,11 +248,11 @@ class Lookout:
                     return False
                 rows = rows[ask_filter(plugin, entry.shape, self._cluster, rows)]
         except PluginFailed:
-            return True  # The pass says what is wrong with it.
+            return True  # The pass reports the failure.
         return bool(len(rows))
 
     def _allowed(self, entry: Entry) -> Mask:
-        """What the static filters say, kept for all kinds that they cannot tell apart."""
+        """Return the rows that the static filters accept, cached for all kinds that these do not distinguish."""
         cluster = self._cluster
         if entry.static_shape is None:
             blind = all(type(plugin) in _BLIND_TO_AMOUNTS for plugin in entry.static)
@@ -258,15 +270,15 @@ class Lookout:
                 if len(passing):
                     passing = passing[ask_filter(plugin, entry.shape, cluster, passing)]
             mask[passing] = True
-        if seen < 0 and len(self._static) * cluster.capacity >= _STATIC_BYTES_KEPT:
+        if seen < 0 and len(self._static) * cluster.capacity >= _MAX_CACHED_STATIC_BYTES:
             del self._static[next(iter(self._static))]
         self._static[key] = (cluster.static_changes.revision, mask)
         return mask
 
-    def _felt_elsewhere(self, static_rows: Rows) -> Iterator[tuple[int, Entry]]:
-        """The entries for which tasks came or left, or nodes changed, in a way that other nodes feel."""
+    def _affected_elsewhere(self, static_rows: Rows) -> Iterator[tuple[int, Entry]]:
+        """Yield the entries affected by tasks that arrived or left, or nodes that changed, elsewhere in the cluster."""
         cluster = self._cluster
-        if len(static_rows) > _MANY_NODES or cluster.placed.relabelled != self._relabelled:
+        if len(static_rows) > _MANY_NODES or cluster.placed_tasks.relabelled != self._relabelled:
             yield from self._wide.items()
             return
         if not self._wide:
@@ -293,7 +305,7 @@ class Lookout:
         cluster = self._cluster
         self._floor = free
         self._seen, self._static_seen = cluster.changes.revision, cluster.static_changes.revision
-        self._relabelled = cluster.placed.relabelled
+        self._relabelled = cluster.placed_tasks.relabelled
         self.unsure.clear()
         self._counts = {}
         if self._wide:
@@ -308,14 +320,14 @@ class Lookout:
         np.subtract(cluster.allocatable, cluster.taken, out=free[1:])
         return free
 
-    def _make_room(self, entries: int, slots: int) -> None:
+    def _ensure_capacity(self, entries: int, slots: int) -> None:
         capacity, width = self._needs.shape
         larger = (max(capacity, 2 * entries) if entries > capacity else capacity, max(width, slots))
         if larger != self._needs.shape:
             self._needs = _enlarged(self._needs, larger)
             grown = larger[0] - len(self._pools)
             self._pools = np.concatenate((self._pools, np.full(grown, NOBODY, dtype=np.int64)))
-            self._attentive = np.concatenate((self._attentive, np.zeros(grown, dtype=np.bool_)))
+            self._row_dependent = np.concatenate((self._row_dependent, np.zeros(grown, dtype=np.bool_)))
 
 
 def _padded(needs: Amount, length: int) -> Amount:
@@ -323,7 +335,7 @@ def _padded(needs: Amount, length: int) -> Amount:
 
 
 def _enlarged(array: Amount, shape: tuple[int, ...]) -> Amount:
-    """The array with this shape, `_NOTHING` where it did not reach."""
+    """Return the array enlarged to this shape, filled with `_NOTHING`."""
     if array.shape == shape:
         return array
     larger = np.full(shape, _NOTHING)

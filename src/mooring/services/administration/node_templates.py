@@ -1,19 +1,19 @@
-"""Node templates as admins write them, translated into what is kept."""
+"""Translation of requested node templates into stored ones."""
 
 from __future__ import annotations
 
-from mooring.intake.placing import taints_of
-from mooring.model.devices import Device
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import key_problem, value_problem
-from mooring.model.slots import UNITS_PER_ONE, parse_amounts, slot_type
-from mooring.model.templates import NodeTemplate
-from mooring.store.pools import Pool
-from mooring.wire.scaling import TemplateDevices, TemplateRequest
+from mooring.model.nodes.node_templates import NodeTemplate
+from mooring.model.resources.devices import Device
+from mooring.model.resources.slots import UNITS_PER_ONE, parse_amounts, slot_type
+from mooring.services.submission.placement_constraints import taints_of
+from mooring.store.nodes.pools import Pool
+from mooring.wire.cluster.scaling import TemplateDevices, TemplateRequest
 
 
 def template_of(asked: TemplateRequest, *, name: str, pool: Pool) -> NodeTemplate:
-    """InvalidInput for what no node could ever be."""
+    """Return the template; raise InvalidInput for one that no node could match."""
     amounts = parse_amounts(asked.resources)
     for key, value in asked.labels.items():
         problem = key_problem(key) or value_problem(value)

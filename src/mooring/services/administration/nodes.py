@@ -1,26 +1,38 @@
-"""What an admin does with nodes: add simulated ones, drain, resume, taint, remove."""
+"""Administration of nodes: add simulated ones, label, drain, resume, taint, remove."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.placing import check_own_taints, taints_of
-from mooring.model.constraints import Effect
 from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.slots import parse_amounts
-from mooring.model.tenants import Principal
-from mooring.store import actions, agents, drains, nodes, pools, quarantine, suspicion, taints, transitions, workloads
-from mooring.store.actions import Actor
-from mooring.store.changes import Applied
-from mooring.store.engine import Connection, Database
-from mooring.store.loading import lock_workloads
-from mooring.store.narration import narrate
-from mooring.wire.api import DrainRequest, NodeRequest, TaintsChange
-from mooring.wire.quarantine import QuarantineEnd
+from mooring.model.resources.slots import parse_amounts
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.constraints import Effect
+from mooring.services.submission.placement_constraints import check_own_taints, taints_of
+from mooring.store.commit import transitions
+from mooring.store.commit.commit_logging import log_applied
+from mooring.store.commit.locked_workloads import lock_workloads
+from mooring.store.commit.status_changes import Applied
+from mooring.store.core.engine import Connection, Database
+from mooring.store.nodes import (
+    desired_tasks,
+    drains,
+    nodes,
+    pools,
+    quarantine,
+    suspicion,
+    taints,
+)
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.workloads import stopping
+from mooring.wire.cluster.nodes import DrainRequest, NodeChange, NodeRequest, TaintsChange
+from mooring.wire.cluster.quarantine import QuarantineEnd
+from mooring.wire.fields import MAX_LABELS
 
 SIMULATED_POOL = "simulated"
 _RUNTIMES = ("container",)
@@ -34,7 +46,7 @@ class NodeAdmin:
     async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID:
         if not self._simulation_allowed:
             raise Conflict(
-                "this server takes no simulated nodes: it is on PostgreSQL or listens beyond loopback; "
+                "this server accepts no simulated nodes, because it uses PostgreSQL or listens beyond loopback; "
                 "start it with --demo to allow them",
                 code="simulation-refused",
             )
@@ -42,13 +54,13 @@ class NodeAdmin:
 
         async def work(connection: Connection) -> UUID:
             at = now()
-            pool = await pools.ensure(connection, SIMULATED_POOL, runtimes=_RUNTIMES, simulated=True, now=at)
+            pool = await _simulated_pool(connection, request.pool, at)
             new = nodes.NewNode(
                 name=request.name,
                 pool_id=pool.id,
                 capacity=capacity,
                 architecture=request.architecture,
-                runtimes=_RUNTIMES,
+                runtimes=sorted(pool.runtimes),
                 simulated=True,
                 region=request.region,
                 labels=request.labels,
@@ -60,13 +72,13 @@ class NodeAdmin:
             )
             node_id = await nodes.add(connection, new, actor=str(principal.user_id), now=at)
             after = request.model_dump(mode="json", exclude_unset=True)
-            await actions.record(connection, Actor.of(principal), "add", "node", new.name, now=at, after=after)
+            await admin_actions.record(connection, Actor.of(principal), "add", "node", new.name, now=at, after=after)
             return node_id
 
         return await self._database.write(work)
 
     async def drain(self, principal: Principal, name: str, request: DrainRequest) -> None:
-        """Once more, with another reason or another time."""
+        """Drain a node; again, to change the reason or the deadline."""
         actor = str(principal.user_id)
 
         async def work(connection: Connection) -> None:
@@ -76,26 +88,43 @@ class NodeAdmin:
             until = None if seconds is None else at + timedelta(seconds=seconds)
             await nodes.set_draining(connection, node.id, True, actor=actor, now=at, reason=reason, until=until)
             if until is not None:
-                await drains.warn(connection, node.id, until, reason, actor=actor, now=at)
+                await drains.warn_sessions(connection, node.id, until, reason, actor=actor, now=at)
             after = request.model_dump(mode="json", exclude_unset=True)
-            await actions.record(connection, Actor.of(principal), "drain", "node", name, now=at, after=after)
+            await admin_actions.record(connection, Actor.of(principal), "drain", "node", name, now=at, after=after)
 
         await self._database.write(work)
 
     async def resume(self, principal: Principal, name: str) -> None:
-        """It takes work again, and what went wrong on it so far is forgiven."""
+        """Make a node schedulable again, and clear its failure history."""
 
         async def work(connection: Connection) -> None:
             node = await nodes.by_name(connection, name)
             at = now()
             await nodes.set_draining(connection, node.id, False, actor=str(principal.user_id), now=at)
             await suspicion.trust(connection, node.id, at)
-            await actions.record(connection, Actor.of(principal), "resume", "node", name, now=at)
+            await admin_actions.record(connection, Actor.of(principal), "resume", "node", name, now=at)
+
+        await self._database.write(work)
+
+    async def change(self, principal: Principal, name: str, request: NodeChange) -> None:
+        """Set labels and the region of a node; placement sees them from the next pass on."""
+
+        async def work(connection: Connection) -> None:
+            node = await nodes.by_name(connection, name)
+            at = now()
+            changed = await nodes.relabel(connection, node.id, request.labels, request.region, now=at)
+            if changed is not None:
+                before, after = changed
+                if len(after["labels"]) > MAX_LABELS:
+                    raise InvalidInput(f"a node has at most {MAX_LABELS} labels", code="too-many-labels")
+                await admin_actions.record(
+                    connection, Actor.of(principal), "change", "node", name, now=at, before=before, after=after
+                )
 
         await self._database.write(work)
 
     async def change_taints(self, principal: Principal, name: str, request: TaintsChange) -> None:
-        """Those that Mooring set itself stay."""
+        """Change the taints of a node, except those that Mooring sets."""
         add = taints_of(request.add)
         remove = [(each.key, Effect(each.effect) if each.effect else None) for each in request.remove]
         check_own_taints(key for key, _ in remove)
@@ -103,38 +132,38 @@ class NodeAdmin:
         async def work(connection: Connection) -> None:
             node = await nodes.by_name(connection, name)
             at = now()
-            new = [taints.Standing(taint, at) for taint in add]
+            new = [taints.TimedTaint(taint, at) for taint in add]
             if await taints.change(connection, node.id, add=new, remove=remove, now=at):
                 after = request.model_dump(mode="json", exclude_unset=True)
-                await actions.record(connection, Actor.of(principal), "taint", "node", name, now=at, after=after)
+                await admin_actions.record(connection, Actor.of(principal), "taint", "node", name, now=at, after=after)
 
         await self._database.write(work)
 
     async def remove(self, principal: Principal, name: str, force: bool) -> None:
-        """Take a node out. By force: the machine is gone for good, so nothing of its tasks can be left."""
+        """Remove a node. `force`: the machine is gone for good, so none of its tasks can be running."""
 
         async def work(connection: Connection) -> Applied:
             at = now()
             node = await nodes.by_name(connection, name)
             applied = Applied()
             if force:
-                rows = await agents.desired(connection, node.id)
+                rows = await desired_tasks.desired(connection, node.id)
                 await lock_workloads(connection, {row.workload_id for row in rows})
                 await nodes.lock(connection, node.id)
                 charged = [row.id for row in rows]
                 reason = Reason("node-removed", f"Node {node.name} was removed", "user", "change")
-                changes = [workloads.losing(row.id, TaskStatus(row.status), reason, freed=True) for row in rows]
+                changes = [stopping.mark_lost(row.id, TaskStatus(row.status), reason, freed=True) for row in rows]
                 applied = await transitions.apply(connection, changes, actor=str(principal.user_id), now=at)
                 await transitions.free_lost(connection, charged, at)
             await nodes.remove(connection, node.id, force=force, actor=str(principal.user_id), now=at)
             before = {"force": force}
-            await actions.record(connection, Actor.of(principal), "remove", "node", name, now=at, before=before)
+            await admin_actions.record(connection, Actor.of(principal), "remove", "node", name, now=at, before=before)
             return applied
 
-        narrate(await self._database.write(work))
+        log_applied(await self._database.write(work))
 
     async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None:
-        """Let tasks be ended that the database does not know."""
+        """End quarantined tasks, which the database does not know."""
 
         async def work(connection: Connection) -> None:
             at = now()
@@ -146,13 +175,27 @@ class NodeAdmin:
                 raise NotFound("no such task is in quarantine; `mooring quarantine` lists them")
             named = asked.node or str(asked.task_id or "everything")
             after = {"tasks": [str(task_id) for task_id in confirmed]}
-            await actions.record(connection, Actor.of(principal), "end", "quarantine", named, now=at, after=after)
+            await admin_actions.record(connection, Actor.of(principal), "end", "quarantine", named, now=at, after=after)
 
         await self._database.write(work)
 
 
+async def _simulated_pool(connection: Connection, name: str, at: datetime) -> pools.Pool:
+    if name == SIMULATED_POOL:
+        return await pools.ensure(connection, name, runtimes=_RUNTIMES, simulated=True, now=at)
+    pool = await pools.by_name(connection, name)
+    if pool is None:
+        raise NotFound(f"there is no pool {name!r}; `mooring pool create {name} --simulated` creates one")
+    if not pool.simulated:
+        raise Conflict(
+            f"pool {name!r} has real nodes; add simulated nodes to a pool created with --simulated",
+            code="pool-not-simulated",
+        )
+    return pool
+
+
 def simulated_request(number: int, region: str) -> NodeRequest:
-    """One of the nodes that `--simulate` adds; sizes differ, so that scores do."""
+    """Return one of the nodes that `--simulate` adds; sizes differ, so that scores do."""
     if number < 1:
         raise InvalidInput("nodes are numbered from 1")
     cores = (8, 16, 32)[number % 3]

@@ -1,4 +1,4 @@
-"""What an admin does with pools: make and remove them, and choose how their workloads are ordered and placed."""
+"""Administration of pools: create, change, revert, pause, remove."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from typing import Any
 import msgspec
 
 from mooring.clock import now
-from mooring.intake.templates import template_of
-from mooring.model.access import not_there
 from mooring.model.errors import InvalidInput
-from mooring.model.idleness import LEAST_SECONDS
-from mooring.model.paths import check_path, is_within
-from mooring.model.pools import PoolPolicy
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.access import not_there
+from mooring.model.workloads.idleness import MIN_IDLE_SECONDS
+from mooring.model.workloads.paths import check_path, is_within
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
-from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
-from mooring.scheduling.profiles import DEFAULT_PROFILE, Registry
-from mooring.store import actions, node_templates, pools, volumes
-from mooring.store.actions import SERVER, Actor
-from mooring.store.engine import Connection, Database
-from mooring.store.node_templates import StoredTemplate
-from mooring.store.policies import earlier
-from mooring.wire.pools import PoolChange, PoolRequest, PreemptionChange
-from mooring.wire.scaling import TemplateRequest
+from mooring.scheduling.plugins.ordering.multi_factor import MultiFactorSequencer
+from mooring.scheduling.plugins.profiles import DEFAULT_PROFILE, Registry
+from mooring.services.administration.node_templates import template_of
+from mooring.store.core.engine import Connection, Database
+from mooring.store.nodes import pools
+from mooring.store.scaling import node_templates
+from mooring.store.scaling.node_templates import StoredTemplate
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import SERVER, Actor
+from mooring.store.tenancy.policies import earlier
+from mooring.store.workloads import volumes
+from mooring.wire.cluster.pools import PoolChange, PoolRequest, PreemptionChange
+from mooring.wire.cluster.scaling import TemplateRequest
 
 _NONE_WHERE_EMPTY = (
     "max_tasks_per_node",
@@ -32,16 +36,21 @@ _NONE_WHERE_EMPTY = (
     "max_time_seconds",
     "idle_timeout_seconds",
     "shared_volumes",
+    "selector",
 )
-_PAIRS = ("weights", "factors", "validators")
-"""Options that travel as objects and are kept as sorted pairs."""
+_DEFAULT_REQUESTS = {"default_cpu": "cpu", "default_memory": "memory"}
+"""Options that requests give as quantities of a slot and the store keeps in its base unit."""
+_PAIRS = ("weights", "factors", "validators", "selector_options")
+"""Options that requests give as objects and the store keeps as sorted pairs."""
+_NESTED_PAIRS = ("filters", "scorer_options")
+"""Options that requests give as objects of objects."""
 
 _NEVER_MOUNTED = ("/proc", "/sys", "/dev", "/run", "/var/run")
-"""What a node is ruled through, the engine's socket included."""
+"""Folders that control a node, the container engine's socket included; never mounted."""
 
 
 class PoolAdmin:
-    """What is not known (a profile, scorer, sequencer, factor, validator) is refused, with what is."""
+    """Reject unknown names (profile, plugin, plugin option, factor) with the list of known ones."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -55,14 +64,14 @@ class PoolAdmin:
             made = await pools.create(
                 connection, asked.name, runtimes=asked.runtimes, simulated=asked.simulated, now=at, policy=policy
             )
-            await actions.record(
+            await admin_actions.record(
                 connection, actor, "create", "pool", asked.name, now=at, after=_state(policy), version=made.version
             )
 
         await self._database.write(work)
 
     async def change(self, name: str, asked: PoolChange, actor: Actor = SERVER) -> None:
-        """Only what is given changes."""
+        """Change the given options of a pool."""
 
         async def work(connection: Connection) -> None:
             found = await _found(connection, name)
@@ -71,23 +80,23 @@ class PoolAdmin:
         await self._database.write(work)
 
     async def revert(self, name: str, version: int | None, actor: Actor = SERVER) -> None:
-        """The policy of an earlier version again, the one before if none is named; it is checked as any change is."""
+        """Restore the policy of a version, by default the previous one; it is checked like any change."""
 
         async def work(connection: Connection) -> None:
             found = await _found(connection, name)
             wanted = earlier(version, found.version, f"pool {name!r}")
-            state = await actions.state_at(connection, "pool", name, wanted)
+            state = await admin_actions.state_at(connection, "pool", name, wanted)
             if state is None:
                 raise not_there(f"record of version {wanted} of pool {name!r}")
             policy = msgspec.convert(state, PoolPolicy)
-            # Whether it is paused is how it stands, not how it was meant.
+            # Being paused is state, not policy, so it is not reverted.
             policy = replace(policy, paused=found.policy.paused, paused_reason=found.policy.paused_reason)
             await _set(connection, found, policy, actor, "revert")
 
         await self._database.write(work)
 
     async def pause(self, name: str, reason: str | None, actor: Actor = SERVER) -> None:
-        """Nothing of it is placed until it is resumed; once more, with another reason."""
+        """Stop placement in a pool until it is resumed; again, to change the reason."""
         await self._set_paused(name, actor, "pause", paused=True, paused_reason=reason)
 
     async def resume(self, name: str, actor: Actor = SERVER) -> None:
@@ -103,7 +112,7 @@ class PoolAdmin:
         await self._database.write(work)
 
     async def put_template(self, pool: str, name: str, asked: TemplateRequest, actor: Actor = SERVER) -> StoredTemplate:
-        """Say what nodes a pool can be given; in place of what was said under that name."""
+        """Create or replace a node template of a pool."""
 
         async def work(connection: Connection) -> StoredTemplate:
             template = template_of(asked, name=name, pool=await _found(connection, pool))
@@ -112,19 +121,19 @@ class PoolAdmin:
         return await self._database.write(work)
 
     async def remove(self, name: str, actor: Actor = SERVER) -> None:
-        """One that has neither nodes nor workloads, nor ever had any of these that are kept."""
+        """Remove a pool that has neither nodes nor workloads, nor records of any."""
 
         async def work(connection: Connection) -> None:
             found = await _found(connection, name)
             at = now()
             await pools.remove(connection, found, at)
-            await actions.record(connection, actor, "remove", "pool", name, now=at, before=_state(found.policy))
+            await admin_actions.record(connection, actor, "remove", "pool", name, now=at, before=_state(found.policy))
 
         await self._database.write(work)
 
 
 async def _found(connection: Connection, name: str) -> pools.Pool:
-    """The pool as it is, until the transaction ends: two changes at once both count."""
+    """Return the pool, locked until the transaction ends, so that concurrent changes both count."""
     await pools.lock(connection, name)
     found = await pools.by_name(connection, name)
     if found is None:
@@ -139,7 +148,7 @@ async def _set(connection: Connection, pool: pools.Pool, policy: PoolPolicy, act
     at = now()
     version = await pools.set_policy(connection, pool.name, policy, at)
     before, after = _state(pool.policy), _state(policy)
-    await actions.record(
+    await admin_actions.record(
         connection, actor, action, "pool", pool.name, now=at, before=before, after=after, version=version
     )
 
@@ -150,10 +159,10 @@ def _state(policy: PoolPolicy) -> dict[str, Any]:
 
 
 def check(policy: PoolPolicy) -> None:
-    """Raise if it cannot be meant."""
+    """Raise if the policy is invalid."""
     registry = Registry()
     registry.discover()
-    registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
+    registry.profile_of(policy)
     registry.sequencer(policy)
     MultiFactorSequencer(dict(policy.factors))
     known = sorted(validator.name for validator in (*BUILT_IN_VALIDATORS, *discovered_validators()))
@@ -166,12 +175,14 @@ def check(policy: PoolPolicy) -> None:
             )
     default, most = policy.default_time_seconds, policy.max_time_seconds
     if default is not None and most is not None and default > most:
-        raise InvalidInput(f"the default time of {default} s is above the longest of {most} s", code="invalid-pool")
-    if policy.idle_timeout_seconds is not None and policy.idle_timeout_seconds < LEAST_SECONDS:
-        raise InvalidInput(f"an idle timeout is at least {LEAST_SECONDS} s, or 0 for none", code="invalid-pool")
+        raise InvalidInput(f"the default time of {default} s exceeds the maximum of {most} s", code="invalid-pool")
+    if policy.idle_timeout_seconds is not None and policy.idle_timeout_seconds < MIN_IDLE_SECONDS:
+        raise InvalidInput(f"an idle timeout is at least {MIN_IDLE_SECONDS} s, or 0 for none", code="invalid-pool")
     scaling = policy.scaling
     if scaling.most is not None and scaling.most < scaling.least:
-        raise InvalidInput(f"at least {scaling.least} nodes are more than at most {scaling.most}", code="invalid-pool")
+        raise InvalidInput(
+            f"the minimum of {scaling.least} nodes exceeds the maximum of {scaling.most}", code="invalid-pool"
+        )
     for path in policy.host_paths:
         _check_folder(path, "host path")
     if policy.shared_volumes is not None:
@@ -182,31 +193,34 @@ def check(policy: PoolPolicy) -> None:
         raise InvalidInput("the health program needs a name", code="invalid-pool")
     if health is not None and health.timeout_seconds > health.interval_seconds:
         raise InvalidInput(
-            f"the health program may take {health.timeout_seconds} s and is run every {health.interval_seconds} s; "
-            "it cannot take longer than that",
+            f"the health program's timeout, {health.timeout_seconds} s, exceeds its interval,"
+            f" {health.interval_seconds} s; "
+            "it must not be longer",
             code="invalid-pool",
         )
 
 
 def _check_folder(path: str, what: str) -> None:
-    """Of the nodes, for containers."""
+    """Check a folder of the nodes that containers may mount."""
     if check_path(path, what=what) != path:
-        raise InvalidInput(f"{what} {path!r}: leave out the / at its end", code="invalid-path")
-    if kept := next((kept for kept in _NEVER_MOUNTED if is_within(path, kept) or is_within(kept, path)), None):
-        raise InvalidInput(f"{what} {path!r}: {kept} of a node is for no container", code="invalid-path")
+        raise InvalidInput(f"{what} {path!r}: remove the trailing /", code="invalid-path")
+    if reserved := next(
+        (reserved for reserved in _NEVER_MOUNTED if is_within(path, reserved) or is_within(reserved, path)), None
+    ):
+        raise InvalidInput(f"{what} {path!r}: containers may not mount {reserved} of a node", code="invalid-path")
 
 
 def _check_apart(shared: str, host_paths: Iterable[str]) -> None:
     for path in host_paths:
         if is_within(shared, path) or is_within(path, shared):
             raise InvalidInput(
-                f"host path {path!r}: who mounts it would see the shared volumes of all projects in {shared!r}",
+                f"host path {path!r}: it would expose the shared volumes of all projects in {shared!r}",
                 code="invalid-path",
             )
 
 
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
-    """The policy with what is asked for in place of what was."""
+    """Return the policy with the requested changes."""
     state = _state(policy)
     given = {name: getattr(asked, name) for name in asked.model_fields_set if name in state}
     for name, value in given.items():
@@ -214,6 +228,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             continue
         if name in _PAIRS:
             state[name] = sorted(value.items()) or (None if name == "weights" else [])
+        elif name in _NESTED_PAIRS:
+            state[name] = sorted((plugin, sorted(options.items())) for plugin, options in value.items())
         elif name == "preemption":
             state[name] = _preemption(value)
         elif name == "bookings":
@@ -230,6 +246,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
         elif name == "scaling":
             state[name] |= value.model_dump(exclude_none=True)
             state[name]["most"] = state[name]["most"] or None
+        elif name in _DEFAULT_REQUESTS:
+            state[name] = slot_type(_DEFAULT_REQUESTS[name]).parse(value)
         elif name in _NONE_WHERE_EMPTY:
             state[name] = value or None
         else:

@@ -1,4 +1,4 @@
-"""What people do with quotas: see them, and as administrators change them."""
+"""Quotas: views for users, changes by administrators."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from mooring.clock import now
-from mooring.model.access import Action, may, not_there, require
 from mooring.model.errors import InvalidInput
-from mooring.model.quotas import Scope
-from mooring.model.slots import slot_type
-from mooring.model.tenants import Principal
-from mooring.store import actions, quotas
-from mooring.store.actions import Actor
-from mooring.store.charges import ALL_POOLS
-from mooring.store.engine import Connection, Database
-from mooring.store.policies import earlier
-from mooring.store.quotas import State
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.access import (
+    Action,
+    may,
+    not_there,
+    require,
+)
+from mooring.model.tenancy.quotas import Scope
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.commit.tenant_usage import ALL_POOLS
+from mooring.store.core.engine import Connection, Database
+from mooring.store.tenancy import admin_actions, keypairs, quotas
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.policies import earlier
+from mooring.store.tenancy.quotas import State
 from mooring.store.views import quotas as views
-from mooring.wire.quotas import GuaranteeLine, QuotaChange, QuotaLine, QuotaView
+from mooring.wire.tenancy.quotas import (
+    GuaranteeLine,
+    QuotaChange,
+    QuotaLine,
+    QuotaView,
+)
 
 _NOUN = "quota"
 
@@ -28,7 +38,7 @@ class QuotaAdmin:
         self._database = database
 
     async def own(self, principal: Principal) -> QuotaView:
-        """All that limits the principal's work."""
+        """Return all quotas that limit the principal's work."""
         async with self._database.read() as connection:
             return _shown(await views.view(connection, views.levels_of(principal), now()))
 
@@ -43,28 +53,30 @@ class QuotaAdmin:
         async def work(connection: Connection) -> QuotaView:
             found = await _changeable(connection, principal, scope, ref)
             before, after = await quotas.set_quota(connection, found, change, now())
+            await _bind_made_keypairs(connection, principal, found)
             return await _recorded(connection, principal, found, "change", before, after)
 
         return await self._database.write(work)
 
     async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView:
-        """The quota of an earlier version again; as it was before the last change if none is named."""
+        """Restore the quota of a version, by default the one before the last change."""
 
         async def work(connection: Connection) -> QuotaView:
             found = await _changeable(connection, principal, scope, ref)
-            present = await actions.latest_version(connection, _NOUN, _object(found))
+            present = await admin_actions.latest_version(connection, _NOUN, _object(found))
             wanted = earlier(version, present, f"the quota of {_object(found)}")
-            state = await actions.state_at(connection, _NOUN, _object(found), wanted)
+            state = await admin_actions.state_at(connection, _NOUN, _object(found), wanted)
             if state is None:
                 raise not_there(f"record of version {wanted} of the quota of {_object(found)}")
             before, after = await quotas.restore(connection, found, dict(state), now())
+            await _bind_made_keypairs(connection, principal, found)
             return await _recorded(connection, principal, found, "revert", before, after)
 
         return await self._database.write(work)
 
 
 async def _find(connection: Connection, principal: Principal, scope: Scope, ref: str) -> quotas.Found:
-    """A tenant whose quota the principal may see; others of the name do not exist for it."""
+    """Return a tenant whose quota the principal may see; others do not exist for it."""
     return await quotas.find(connection, scope, ref, seen=lambda target: may(principal, Action.SEE_QUOTA, target))
 
 
@@ -74,13 +86,20 @@ async def _changeable(connection: Connection, principal: Principal, scope: Scope
     return found
 
 
+async def _bind_made_keypairs(connection: Connection, principal: Principal, found: quotas.Found) -> None:
+    """Apply the quota to derived keypairs too, so that a keypair cannot evade it through those it created before."""
+    if found.tenant.scope is Scope.KEYPAIR:
+        access_key, actor = found.tenant.id, Actor.of(principal)
+        await keypairs.end_unlimited_descendants(connection, access_key, actor=actor, now=now())
+
+
 async def _recorded(
     connection: Connection, principal: Principal, found: quotas.Found, action: str, before: State, after: State
 ) -> QuotaView:
-    """The quota as it is now; a change leaves its row. Versions count the changes of one tenant's quota."""
+    """Return the present quota. Every change leaves a row; versions count the changes of one tenant's quota."""
     if after != before:
-        version = await actions.latest_version(connection, _NOUN, _object(found)) + 1
-        await actions.record(
+        version = await admin_actions.latest_version(connection, _NOUN, _object(found)) + 1
+        await admin_actions.record(
             connection,
             Actor.of(principal),
             action,

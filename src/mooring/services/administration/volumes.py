@@ -1,35 +1,42 @@
-"""What people do with volumes: make them for a project, see those that they may mount, and let them go."""
+"""Volumes of projects: create, list, remove."""
 
 from __future__ import annotations
 
 from mooring.clock import now
-from mooring.intake.acting import Acting
-from mooring.intake.translation import choose_pool
-from mooring.model.access import Action, may, not_there, require
 from mooring.model.errors import InvalidInput
-from mooring.model.slots import slot_type
-from mooring.model.tenants import Principal, Role
-from mooring.model.volumes import STORAGE
-from mooring.store import pool_access, pools, volumes
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection, Database
-from mooring.store.pools import Pool
-from mooring.store.projects import Project
-from mooring.store.volumes import Volume
-from mooring.wire.volumes import NewVolumeRequest
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.access import (
+    Action,
+    may,
+    not_there,
+    require,
+    sight,
+)
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.model.workloads.volumes import STORAGE
+from mooring.services.acting_project import ActingProjects
+from mooring.services.submission.pool_choice import choose_pool
+from mooring.store.core.engine import Connection, Database
+from mooring.store.nodes import pool_access, pools
+from mooring.store.nodes.pools import Pool
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.projects import Project
+from mooring.store.workloads import volumes
+from mooring.store.workloads.volumes import Volume
+from mooring.wire.workloads.volumes import NewVolumeRequest
 
 
 class VolumeAdmin:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._acting = Acting(database)
+        self._acting_projects = ActingProjects(database)
 
     async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume:
         require(principal, Action.CHANGE_VOLUMES)
         size = slot_type(STORAGE).parse(asked.size)
         if size < 1:
             raise InvalidInput("a volume has at least one byte", code="invalid-volume")
-        acting = await self._acting.within(principal, asked.project, make=False)
+        acting = await self._acting_projects.resolve(principal, asked.project, create_keypair=False)
 
         async def work(connection: Connection) -> Volume:
             pool = await _pool(connection, acting, asked)
@@ -47,7 +54,7 @@ class VolumeAdmin:
         return await self._database.write(work)
 
     async def every(self, principal: Principal, project: Project | None, node: str | None = None) -> list[Volume]:
-        """Of one project, or of all that the principal may see; only those on a node if one is named."""
+        """Return the volumes of one project, or of all that the principal may see; optionally only those on a node."""
         async with self._database.read() as connection:
             if project is not None:
                 found = await volumes.every(connection, project_ids=[project.id], node=node)
@@ -63,12 +70,12 @@ class VolumeAdmin:
             return await _found(connection, principal, project, name)
 
     async def remove(self, principal: Principal, project: Project | None, name: str) -> bool:
-        """True if it is gone at once; otherwise when its node has deleted what is in it."""
+        """Remove a volume; return True if it is gone at once, False if its node has yet to delete the content."""
 
         async def work(connection: Connection) -> bool:
             found = await _found(connection, principal, project, name)
             require(principal, Action.CHANGE_VOLUMES, found.target)
-            return await volumes.remove(connection, found, actor=Actor.of(principal), now=now())
+            return await volumes.remove(connection, found, sight=sight(principal), actor=Actor.of(principal), now=now())
 
         return await self._database.write(work)
 
@@ -86,7 +93,7 @@ async def _pool(connection: Connection, acting: Principal, asked: NewVolumeReque
     pool = choose_pool(asked.pool, None, known, lambda pool: pool_access.may_use(pool, acting, grants))
     if asked.shared and pool.policy.shared_volumes is None:
         raise InvalidInput(
-            f"the nodes of pool {pool.name!r} share no folder for volumes; an admin names one with"
+            f"the nodes of pool {pool.name!r} have no shared folder for volumes; an admin sets one with"
             f" `mooring pool change {pool.name} --shared-volumes FOLDER`",
             code="no-shared-volumes",
         )

@@ -1,4 +1,4 @@
-"""Timeslots as people ask for them: booked once or again and again, changed, cancelled; and nodes for maintenance."""
+"""Timeslots: bookings, once or recurring, their changes and cancellation; maintenance windows."""
 
 from __future__ import annotations
 
@@ -8,77 +8,104 @@ from datetime import datetime
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.batch import hash_of
-from mooring.intake.booking_limits import check_limits
-from mooring.intake.circumstances import Circumstances, Surroundings
-from mooring.intake.placing import constraints_of
-from mooring.intake.repetition import recalled
-from mooring.intake.terms import seconds_of
-from mooring.intake.translation import choose_pool
-from mooring.intake.windows import kept_seconds, window_of
-from mooring.model.access import Action, Target, not_there, require_seen
-from mooring.model.constraints import check_constraints
+from mooring.concurrency.workers import off_loop
+from mooring.model.calendar.recurrence import occurrences
+from mooring.model.calendar.timeslots import (
+    OVER,
+    Timeslot,
+    TimeslotKind,
+    TimeslotStatus,
+)
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.names import shown
 from mooring.model.reasons import Reason
-from mooring.model.recurrence import occurrences
-from mooring.model.slots import Amounts, parse_amounts
-from mooring.model.tenants import Principal
-from mooring.model.timeslots import OVER, Timeslot, TimeslotKind, TimeslotStatus
-from mooring.store import actions, booked, nodes, submissions, timeslots
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection, Database, is_taken
-from mooring.store.ids import new_id
-from mooring.store.submissions import Answered, Key
-from mooring.store.timeslots import Move, Series
-from mooring.wire.timeslots import MaintenanceRequest, TimeslotChange, TimeslotRequest, TimeslotsAccepted
+from mooring.model.resources.slots import Amounts, parse_amounts
+from mooring.model.tenancy.access import (
+    Action,
+    Target,
+    not_there,
+    require_visible,
+)
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.constraints import check_constraints
+from mooring.services.bookings.booking_limits import check_limits
+from mooring.services.bookings.windows import duration_or_default, window_of
+from mooring.services.idempotency import recalled
+from mooring.services.submission.batch import hash_of
+from mooring.services.submission.context_loader import ContextLoader
+from mooring.services.submission.placement_constraints import constraints_of
+from mooring.services.submission.pool_choice import choose_pool
+from mooring.services.submission.schedule_options import seconds_of
+from mooring.services.submission.submission_context import SubmissionContext
+from mooring.store.core.engine import Connection, Database, is_unique_violation
+from mooring.store.core.ids import new_id
+from mooring.store.nodes import nodes
+from mooring.store.reservations import booked_amounts, timeslots
+from mooring.store.reservations.timeslots import Series, TimeslotUpdate
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.workloads import idempotency
+from mooring.store.workloads.idempotency import Answered, Key
+from mooring.wire.workloads.timeslots import (
+    MaintenanceRequest,
+    TimeslotChange,
+    TimeslotRequest,
+    TimeslotsAccepted,
+)
 
 _LARGEST = 2**63 - 1
+_MAX_SERIES_BYTES = 1024 * 1024
 _CHANGEABLE = (TimeslotStatus.CONFIRMED, TimeslotStatus.AT_RISK)
 
 
 class Bookings:
-    """What is asked for is written as a request; the leader says yes or no to it."""
+    """Writes timeslots as requested; the leader confirms or declines them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._surroundings = Surroundings(database)
+        self._context_loader = ContextLoader(database)
 
     async def book(
         self, principal: Principal, request: TimeslotRequest, *, key: str | None = None
     ) -> TimeslotsAccepted:
-        """With a key the same request again gets the same answer and books nothing more."""
-        circumstances = await self._surroundings.of_booking(principal, request.project, request.resources)
+        """Book timeslots. A request repeated with the same key gets the same answer and books nothing more."""
+        context = await self._context_loader.load_for_booking(principal, request.project, request.resources)
         digest = hash_of(request.model_dump(mode="json", exclude_unset=True))
 
         async def work(connection: Connection) -> TimeslotsAccepted:
             at = now()
             named = Key(principal.user_id, key) if key else None
-            known = await submissions.answered(connection, [named]) if named else {}
+            known = await idempotency.answered(connection, [named]) if named else {}
             if named in known:
                 return TimeslotsAccepted.model_validate(recalled(known[named], digest))
-            slots, series = translated(request, circumstances, at)
-            guests = await booked.guests(connection, principal.domain_id, request.users, request.projects)
-            new = [replace(slot, users=guests[0], projects=guests[1]) for slot in slots]
+            # Expanding a rule may examine every day of ten years and create 500 timeslots: not on the event loop.
+            slots, series = await off_loop(translated, request, context, at)
+            access = await booked_amounts.resolve_access(
+                connection, principal.domain_id, request.users, request.projects
+            )
+            new = [replace(slot, users=access[0], projects=access[1]) for slot in slots]
             await check_limits(connection, new, at)
             await timeslots.insert(connection, new, at, series, actor=str(principal.user_id))
             accepted = _accepted(new, series)
             if named is not None:
                 answer = Answered(digest, accepted.model_dump(mode="json"))
-                await submissions.remember(connection, [(named, answer)], at)
+                await idempotency.remember(connection, [(named, answer)], at)
             return accepted
 
         try:
             return await self._database.write(work)
         except Exception as error:
-            if not is_taken(error):
+            if not is_unique_violation(error):
                 raise
-            # The same request came twice at once: the other one has the answer by now.
+            # The same request was sent twice at once: the other one has been answered by now.
             return await self._database.write(work)
 
     async def change(self, principal: Principal, timeslot_id: UUID, asked: TimeslotChange) -> UUID:
-        """What is shorter is so at once. Anything else is a request of its own that replaces the old one when it is
-        confirmed: until then, and if it is refused, the old promise holds. The id of what to look at."""
+        """Change a timeslot; return the id of the one to follow. A shorter one takes effect at once.
+
+        Any other change is a new request, which replaces the old timeslot once it is confirmed. Until then, and if it
+        is declined, the old one holds.
+        """
 
         async def work(connection: Connection) -> UUID:
             at = now()
@@ -90,14 +117,23 @@ class Bookings:
                 await timeslots.shorten(connection, slot, wanted.ends_at, at)
                 await _record(connection, principal, slot, "shorten", at)
                 return slot.id
-            if slot.status not in _CHANGEABLE:
+            extended = slot.status is TimeslotStatus.ACTIVE and wanted == replace(slot, ends_at=wanted.ends_at)
+            if slot.status not in _CHANGEABLE and not extended:
                 raise Conflict(
-                    f"timeslot {slot.name!r} is {slot.status}: of one that has begun only the end can be changed, to an"
-                    " earlier one, and of one that is not decided yet nothing",
+                    f"timeslot {slot.name!r} is {slot.status}: only its end can be changed once it has begun, and"
+                    " nothing before it is decided",
                     code="timeslot-not-changeable",
                 )
-            new = replace(wanted, id=new_id(), status=TimeslotStatus.REQUESTED, places={}, version=1, replaces=slot.id)
-            await _give_up(connection, principal, await timeslots.changes_of(connection, slot.id), at)
+            new = replace(
+                wanted,
+                id=new_id(),
+                status=TimeslotStatus.REQUESTED,
+                placements={},
+                version=1,
+                replaces=slot.id,
+                calendar_uid=slot.uid,
+            )
+            await _cancel(connection, principal, await timeslots.changes_of(connection, slot.id), at)
             await check_limits(connection, [new], at, besides=slot.id)
             await timeslots.insert(connection, [new], at, actor=str(principal.user_id))
             await _record(connection, principal, slot, "change", at)
@@ -106,24 +142,24 @@ class Bookings:
         return await self._database.write(work)
 
     async def cancel(self, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> list[UUID]:
-        """One, or with `series` all of its series that are not over yet; which were cancelled."""
+        """Cancel a timeslot, or with `series` all of its series that are not over; return the cancelled ones."""
 
         async def work(connection: Connection) -> list[UUID]:
             at = now()
-            slot = await _found(connection, principal, timeslot_id)
-            meant = await timeslots.series_of(connection, slot.id) if series else []
-            those = [each for each in meant or [slot] if each.status not in OVER]
+            slot = await _found(connection, principal, timeslot_id, series=series)
+            selected = await timeslots.series_of(connection, slot.id) if series else []
+            those = [each for each in selected or [slot] if each.status not in OVER]
             if not those:
                 raise Conflict(f"timeslot {slot.name!r} is {slot.status}", code="timeslot-over")
             if slot.series_id is None or not series:
                 those += await timeslots.changes_of(connection, slot.id)
             await _record(connection, principal, slot, "cancel-series" if series else "cancel", at)
-            return await _give_up(connection, principal, those, at)
+            return await _cancel(connection, principal, those, at)
 
         return await self._database.write(work)
 
     async def maintain(self, principal: Principal, request: MaintenanceRequest) -> list[UUID]:
-        """Take whole nodes for a window, at once: what was promised there is moved elsewhere. One timeslot per pool."""
+        """Reserve whole nodes for a window at once; reservations there are moved elsewhere. One timeslot per pool."""
 
         async def work(connection: Connection) -> list[UUID]:
             at = now()
@@ -146,14 +182,14 @@ class Bookings:
                     domain_id=principal.domain_id,
                     access_key=principal.access_key,
                     purpose=request.reason,
-                    places=dict.fromkeys(taken, 1),
+                    placements=dict.fromkeys(taken, 1),
                 )
                 for pool, taken in by_pool.items()
             ]
             await timeslots.insert(connection, windows, at, actor=str(principal.user_id))
             for window in windows:
                 after = request.model_dump(mode="json", exclude_unset=True)
-                await actions.record(
+                await admin_actions.record(
                     connection, Actor.of(principal), "create", "maintenance", window.name, now=at, after=after
                 )
             return [window.id for window in windows]
@@ -162,21 +198,24 @@ class Bookings:
 
 
 def translated(
-    request: TimeslotRequest, circumstances: Circumstances, at: datetime
+    request: TimeslotRequest, context: SubmissionContext, at: datetime
 ) -> tuple[list[Timeslot], Series | None]:
-    """The timeslots that a request means, without its guests; several where it has a rule."""
-    principal = circumstances.principal
+    """Return the timeslots of a request, without its guests; several if it has a recurrence rule."""
+    principal = context.principal
     start, end = window_of(request, at)
     starts, series = [start], None
     if request.rule is not None:
         series = Series(new_id(), request.rule, request.timezone)
-        starts = occurrences(request.rule, request.timezone, start)
-    pool = choose_pool(request.pool, None, circumstances.pools, circumstances.may_use)
+        starts = occurrences(request.rule, request.timezone, start, exceptions=request.exceptions)
+        check_series_size(len(starts), request)
+    elif request.exceptions:
+        raise InvalidInput("exceptions need a rule: they are dates that a series leaves out", code="invalid-rule")
+    pool = choose_pool(request.pool, None, context.pools, context.may_use, context.offered)
     name = request.name or f"booking-{new_id().hex[-8:]}"
     constraints = constraints_of(request.placement, name=name, labels={}, project=str(principal.project_id), images=())
     check_constraints(constraints)
     amounts = parse_amounts(request.resources)
-    check_amounts(amounts, request.count, pool.name, circumstances.served.get(pool.id))
+    check_amounts(amounts, request.count, pool.name, context.served.get(pool.id))
     first = Timeslot(
         id=new_id(),
         name=name,
@@ -185,8 +224,8 @@ def translated(
         status=TimeslotStatus.REQUESTED,
         starts_at=start,
         ends_at=end,
-        lead_seconds=kept_seconds(request.lead, pool.policy.bookings.lead_seconds),
-        grace_seconds=kept_seconds(request.grace, pool.policy.bookings.grace_seconds),
+        lead_seconds=duration_or_default(request.lead, pool.policy.bookings.lead_seconds),
+        grace_seconds=duration_or_default(request.grace, pool.policy.bookings.grace_seconds),
         request=amounts,
         count=request.count,
         constraints=constraints,
@@ -204,10 +243,22 @@ def translated(
     return [replace(first, id=new_id(), starts_at=begin, ends_at=begin + length) for begin in starts], series
 
 
+def check_series_size(occurrences: int, request: TimeslotRequest) -> None:
+    """Raise for a series that would store much more than was sent: each occurrence has a copy of the placement."""
+    size = 0 if request.placement is None else len(request.placement.model_dump_json(exclude_unset=True))
+    if occurrences * size > _MAX_SERIES_BYTES:
+        raise InvalidInput(
+            f"{occurrences} occurrences with a placement of {size:,} bytes each are {occurrences * size:,} bytes, and"
+            f" a series may have {_MAX_SERIES_BYTES:,}; shorten the placement or the series",
+            code="series-too-large",
+            details={"occurrences": occurrences, "placement_bytes": size, "limit_bytes": _MAX_SERIES_BYTES},
+        )
+
+
 def check_amounts(request: Amounts, count: int, pool: str, served: frozenset[str] | None) -> None:
-    """Raise for amounts that nobody can promise; `served`: by the nodes of the pool, None where it has none yet."""
+    """Raise for invalid amounts; `served` are the slots of the pool's nodes, None if it has no nodes yet."""
     if not any(request.values()):
-        raise InvalidInput("a timeslot of nothing keeps nothing: say how much", code="nothing-to-book")
+        raise InvalidInput("the timeslot requests no resources; give the amounts to reserve", code="nothing-to-book")
     for slot, amount in request.items():
         if amount * count > _LARGEST:
             raise InvalidInput(f"{slot}: {count} tasks of this size are too much", code="quantity-too-large")
@@ -220,25 +271,27 @@ def check_amounts(request: Amounts, count: int, pool: str, served: frozenset[str
         )
 
 
-async def _found(connection: Connection, principal: Principal, timeslot_id: UUID) -> Timeslot:
-    """A timeslot that the principal may change."""
+async def _found(connection: Connection, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> Timeslot:
+    """Return a timeslot that the principal may change, locked; with `series`, its whole series is locked."""
     what = f"timeslot {timeslot_id}"
-    slot = next(iter(await timeslots.load(connection, [timeslot_id])), None)
-    if slot is None:
+    for slot in await timeslots.load(connection, [timeslot_id]):
+        of = Target(slot.domain_id, slot.project_id, slot.user_id)
+        maintenance = slot.kind is TimeslotKind.MAINTENANCE
+        require_visible(principal, Action.MAINTAIN if maintenance else Action.CHANGE_BOOKING, of, what)
+        await timeslots.lock(connection, timeslot_id, series=series)
+    locked = await timeslots.load(connection, [timeslot_id])
+    if not locked:
         raise not_there(what)
-    of = Target(slot.domain_id, slot.project_id, slot.user_id)
-    maintenance = slot.kind is TimeslotKind.MAINTENANCE
-    require_seen(principal, Action.MAINTAIN if maintenance else Action.CHANGE_BOOKING, of, what)
-    return slot
+    return locked[0]
 
 
 def _changed(slot: Timeslot, asked: TimeslotChange, at: datetime) -> Timeslot:
-    """The timeslot as it is to be."""
+    """Return the changed timeslot."""
     if slot.status in OVER:
         raise Conflict(f"timeslot {slot.name!r} is {slot.status}", code="timeslot-over")
     if slot.kind is not TimeslotKind.BOOKING and (asked.resources is not None or asked.count is not None):
         raise InvalidInput(
-            f"the room of a {slot.kind} follows from what it is for; only its window can be changed",
+            f"the resources of a {slot.kind} cannot be changed, only its window",
             code="timeslot-not-changeable",
         )
     start, end = window_of(asked, at, before=slot)
@@ -249,30 +302,30 @@ def _changed(slot: Timeslot, asked: TimeslotChange, at: datetime) -> Timeslot:
     return replace(slot, starts_at=start, ends_at=end, request=request, count=count)
 
 
-async def _give_up(connection: Connection, principal: Principal, slots: Sequence[Timeslot], at: datetime) -> list[UUID]:
+async def _cancel(connection: Connection, principal: Principal, slots: Sequence[Timeslot], at: datetime) -> list[UUID]:
     reason = Reason("cancelled", f"Cancelled by {shown(principal.username)}", "user", "never")
-    moves = [Move(slot, TimeslotStatus.CANCELLED, reason) for slot in slots]
-    gone = {slot.id for slot in await timeslots.move(connection, moves, at, actor=str(principal.user_id))}
-    if len(gone) < len(moves):
-        raise Conflict("some of them changed at this moment; look again", code="timeslot-changed")
+    updates = [TimeslotUpdate(slot, TimeslotStatus.CANCELLED, reason) for slot in slots]
+    gone = {slot.id for slot in await timeslots.apply_updates(connection, updates, at, actor=str(principal.user_id))}
+    if len(gone) < len(updates):
+        raise Conflict("some of the timeslots changed concurrently; try again", code="timeslot-changed")
     return [slot.id for slot in slots]
 
 
 async def _record(connection: Connection, principal: Principal, slot: Timeslot, action: str, at: datetime) -> None:
-    """What is done to the bookings of others is an administrative change."""
+    """Record a change to a booking of another user as an administrative action."""
     if slot.user_id != principal.user_id or slot.kind is TimeslotKind.MAINTENANCE:
         noun = "maintenance" if slot.kind is TimeslotKind.MAINTENANCE else "timeslot"
         before = {"status": slot.status.value, "start": slot.starts_at.isoformat(), "end": slot.ends_at.isoformat()}
         object = f"{slot.name} ({slot.id})"
-        await actions.record(connection, Actor.of(principal), action, noun, object, now=at, before=before)
+        await admin_actions.record(connection, Actor.of(principal), action, noun, object, now=at, before=before)
 
 
 def _accepted(new: Sequence[Timeslot], series: Series | None) -> TimeslotsAccepted:
-    number = f"{len(new)} timeslots" if series else "A timeslot"
+    number = f"{len(new)} timeslots" if series else "a timeslot"
     return TimeslotsAccepted(
         ids=[slot.id for slot in new],
         name=new[0].name,
         pool=new[0].pool,
         series=None if series is None else series.id,
-        message=f"{number} of pool {new[0].pool!r} asked for; the answer comes soon.",
+        message=f"Requested {number} in pool {new[0].pool!r}; the request is confirmed or declined shortly.",
     )

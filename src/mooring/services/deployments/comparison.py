@@ -1,4 +1,4 @@
-"""A workload as it is beside a request for it: where they differ, in the words of requests. Pure."""
+"""Comparison of a workload with a request: the fields that differ, by the names in requests. Pure."""
 
 from __future__ import annotations
 
@@ -6,30 +6,22 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.model.slots import slot_type
-from mooring.store import templates
-from mooring.store.constraints import decode_constraints, encode_constraints
-from mooring.store.rollout_states import decode
+from mooring.model.resources.slots import slot_type
+from mooring.model.workloads.workload import PLACEMENT_OPTIONS
+from mooring.store.core.constraint_columns import decode_constraints, encode_constraints
 from mooring.store.views.workloads import WorkloadRow
-from mooring.store.workloads import NewWorkload, row_of
-from mooring.wire.api import Difference, WorkloadRequest
+from mooring.store.workloads import templates
+from mooring.store.workloads.new_workloads import NewWorkload, row_of
+from mooring.store.workloads.option_columns import decode_rollout
+from mooring.wire.workloads.workloads import Difference, WorkloadRequest
 
 COMPARED = (
     "kind",
     "type",
     "replicas",
-    "priority",
     "architecture",
-    "region",
     "labels",
-    "gang",
-    "min_tasks",
-    "single_node",
-    "pack",
-    "spread",
-    "max_per_node",
-    "on_insufficient",
-    "preempts",
+    *PLACEMENT_OPTIONS,
     "preemptible",
     "min_available",
     "private",
@@ -45,13 +37,13 @@ COMPARED = (
     "on_dependency_failure",
     "singleton",
 )
-"""Columns. What a workload comes after has done its work once that was over, and is left out."""
+"""The compared columns. Dependencies are left out: they have no effect after they are met."""
 _SAID_ELSEWHERE = ("labels", "project", "images")
 """Parts of constraints that repeat other fields."""
 
 
-def differences(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkload) -> list[Difference]:
-    """`wanted` is what the request was translated into. What others choose or change counts only where it is named."""
+def compare_workload(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkload) -> list[Difference]:
+    """Return the differences; `wanted` is the translated request. Defaults and later changes count only if given."""
     columns = row_of(wanted, present.created_at)
     stands: dict[str, Any] = {name: getattr(present, name) for name in COMPARED}
     asked: dict[str, Any] = {name: columns[name] for name in COMPARED}
@@ -64,11 +56,12 @@ def differences(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkl
     if request.project is not None:
         stands["project"], asked["project"] = present.project, request.project
     if request.booking is not None:
-        stands["booking"], asked["booking"] = present.timeslot_id, wanted.terms.booking
+        stands["booking"], asked["booking"] = present.timeslot_id, wanted.schedule.booking
     if request.rollout is not None:
         named = request.rollout.model_dump(exclude_none=True).keys()
         stands["rollout"], asked["rollout"] = (
-            {name: getattr(decode(state), name) for name in named} for state in (present.rollout, columns["rollout"])
+            {name: getattr(decode_rollout(state), name) for name in named}
+            for state in (present.rollout, columns["rollout"])
         )
     old, new = dict(_fields(stands)), dict(_fields(asked))
     return [
@@ -79,7 +72,7 @@ def differences(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkl
 
 
 def _body(template: Mapping[str, Any], constraints: Mapping[str, Any]) -> dict[str, Any]:
-    """Template and constraints in the one form that they are written in today."""
+    """Return template and constraints in the form in which this version writes them."""
     body = templates.encode(templates.decode(template))
     body.pop("architecture", None)
     placement = encode_constraints(decode_constraints(dict(constraints)))
@@ -88,10 +81,10 @@ def _body(template: Mapping[str, Any], constraints: Mapping[str, Any]) -> dict[s
 
 
 def _fields(value: Any, path: str = "", *, amounts: bool = False) -> Iterator[tuple[str, str]]:
-    """Every single field by its path, `containers.main.ports`; what is None or empty is not there."""
+    """Yield every field by its path, `containers.main.ports`; None and empty values are left out."""
     if isinstance(value, Mapping):
         for name, part in value.items():
-            # What a container asks for has another name in requests.
+            # The requests of a container have another name in the API.
             called = "resources" if name == "slots" else name
             shown = slot_type(name).format(part) if amounts else part
             yield from _fields(shown, f"{path}.{called}" if path else called, amounts=name in ("slots", "limits"))

@@ -7,33 +7,36 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake import secrets
-from mooring.intake.admission import open_gate
-from mooring.intake.circumstances import Surroundings
-from mooring.intake.guests import check_fits
-from mooring.intake.hooks import Hooks
-from mooring.intake.recording import record
-from mooring.intake.rules import check
-from mooring.intake.translation import check_devices, images_of
-from mooring.intake.updates import cause_of, rollout_of, updated
 from mooring.mirror.validators import installed_validators
-from mooring.model.containers import TaskTemplate, VolumeKind
 from mooring.model.errors import Conflict, InvalidInput, NotFound
-from mooring.model.resources import requests_of
-from mooring.model.rollouts import Phase, Rollout, bounds
-from mooring.model.tenants import Principal
-from mooring.model.workloads import Kind
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.containers import TaskTemplate, VolumeKind
+from mooring.model.workloads.rollouts import Phase, Rollout, bounds
+from mooring.model.workloads.workload import Kind
 from mooring.scheduling.admission import Validator
-from mooring.sealing import Sealing
-from mooring.store import rollouts, templates, timeslots, workload_revisions
-from mooring.store.changes import Applied
-from mooring.store.engine import Connection, Database
-from mooring.store.ids import new_id
-from mooring.store.narration import narrate
-from mooring.store.rollouts import Deployment
-from mooring.store.workload_revisions import Present
-from mooring.store.workloads import NewWorkload
-from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+from mooring.security.encryption import SecretBox
+from mooring.services.admin_recording import record
+from mooring.services.deployments.updates import cause_of, rollout_of, updated
+from mooring.services.submission import secrets
+from mooring.services.submission.admission import open_gate
+from mooring.services.submission.containers import with_default_requests
+from mooring.services.submission.context_loader import ContextLoader
+from mooring.services.submission.hooks import Hooks
+from mooring.services.submission.pending_tasks import PendingTasks
+from mooring.services.submission.reservation_access import check_fits
+from mooring.services.submission.rules import check
+from mooring.services.submission.translation import check_devices, images_of
+from mooring.store.commit.commit_logging import log_applied
+from mooring.store.commit.status_changes import Applied
+from mooring.store.core.engine import Connection, Database
+from mooring.store.core.ids import new_id
+from mooring.store.reservations import timeslots
+from mooring.store.workloads import revisions, rollouts, templates
+from mooring.store.workloads.new_workloads import NewWorkload
+from mooring.store.workloads.revisions import Present
+from mooring.store.workloads.rollouts import Deployment
+from mooring.wire.workloads.rollouts import RolloutRequest, UpdateRequest
 
 
 class DeploymentAdmin:
@@ -42,27 +45,29 @@ class DeploymentAdmin:
         database: Database,
         hooks: Hooks | None = None,
         validators: Sequence[Validator] = (),
-        sealing: Sealing | None = None,
+        secret_box: SecretBox | None = None,
     ) -> None:
-        """Without `hooks` and `validators` those that are installed are asked; with `sealing` secrets are tried."""
+        """Without `hooks` and `validators` those that are installed are asked; with `secret_box` secrets are tried."""
         self._database = database
-        self._sealing = sealing
+        self._secret_box = secret_box
         self._hooks = Hooks.discovered() if hooks is None else hooks
         self._validators = validators or installed_validators()
-        self._surroundings = Surroundings(database)
+        self._context_loader = ContextLoader(database)
 
     async def update(self, principal: Principal, workload_id: UUID, asked: UpdateRequest) -> None:
         """Another template, another number of replicas, or other bounds for how tasks are replaced."""
         present = await self._present(workload_id)
         replicas = asked.replicas or present.workload.replicas
         template = updated(present.workload.template, asked, replicas)
+        if asked.template is not None:
+            template = await self._with_default_requests(principal, present.workload, template, replicas)
         await self._change(principal, present, template, cause_of(asked), replicas, asked.rollout)
 
     async def roll_back(self, principal: Principal, workload_id: UUID, number: int | None) -> None:
         """To the template of an earlier revision, the one before the present one if none is named."""
         present = await self._present(workload_id)
         async with self._database.read() as connection:
-            known = {found.number: found for found in await workload_revisions.of_workload(connection, workload_id)}
+            known = {found.number: found for found in await revisions.of_workload(connection, workload_id)}
         wanted = number or max((one for one in known if one < present.revision), default=None)
         name = present.workload.name
         if wanted is None:
@@ -84,7 +89,7 @@ class DeploymentAdmin:
 
     async def _present(self, workload_id: UUID) -> Present:
         async with self._database.read() as connection:
-            present = await workload_revisions.present(connection, workload_id)
+            present = await revisions.present(connection, workload_id)
         if present.workload.kind is not Kind.DEPLOYMENT:
             kind, name = present.workload.kind, present.workload.name
             raise Conflict(f"{name!r} is a {kind}; only deployments can be updated", code="not-a-deployment")
@@ -114,7 +119,14 @@ class DeploymentAdmin:
                 return await _set_numbers(connection, own, rollout, replicas, principal)
             return await self._write(connection, own, new, rollout, cause, principal)
 
-        narrate(await self._database.write(work))
+        log_applied(await self._database.write(work))
+
+    async def _with_default_requests(
+        self, principal: Principal, own: NewWorkload, template: TaskTemplate, replicas: int
+    ) -> TaskTemplate:
+        context = await self._context_loader.load_for_keypair(principal, own.principal.access_key)
+        policy = next(pool.policy for pool in context.pools if pool.id == own.pool_id)
+        return with_default_requests(template, policy.default_requests, context.served.get(own.pool_id), replicas)
 
     async def _admitted(self, principal: Principal, new: NewWorkload, template: TaskTemplate) -> NewWorkload:
         """With the template, where nothing that waiting cannot cure stands against it."""
@@ -133,11 +145,11 @@ class DeploymentAdmin:
         constraints = replace(new.constraints, images=tuple(images_of(template)))
         check_devices(constraints.devices, requests_of(template))
         new = replace(new, template=template, constraints=constraints)
-        circumstances = await self._surroundings.of_work(principal, new.principal.access_key)
-        check(new, next(pool for pool in circumstances.pools if pool.id == new.pool_id), circumstances)
-        if new.terms.booking is not None:
+        context = await self._context_loader.load_for_keypair(principal, new.principal.access_key)
+        check(new, next(pool for pool in context.pools if pool.id == new.pool_id), context)
+        if new.schedule.booking is not None:
             async with self._database.read() as connection:
-                for slot in await timeslots.load(connection, [new.terms.booking]):
+                for slot in await timeslots.load(connection, [new.schedule.booking]):
                     check_fits(new, slot)
         for refusal in (await self._hooks.refused([new])).values():
             raise refusal
@@ -155,13 +167,13 @@ class DeploymentAdmin:
         at = now()
         surge, unavailable = bounds(new.replicas, rollout.surge, rollout.unavailable)
         at_once = replace(new, task_ids=tuple(new_id() for _ in range(max(surge, unavailable))))
-        told = (new.id, new.principal.project_id, new.template)
-        for unknown in (await secrets.refusals(connection, [told], self._sealing)).values():
+        submitted = (new.id, new.principal.project_id, new.template)
+        for unknown in (await secrets.refusals(connection, [submitted], self._secret_box)).values():
             raise unknown
         gate = await open_gate(connection, [at_once], self._validators, at)
         if (refusal := await gate.refuses(at_once)) is not None:
             raise refusal
-        return await workload_revisions.change(
+        return await revisions.change(
             connection,
             own,
             new.template,
@@ -205,10 +217,11 @@ async def _locked(connection: Connection, workload_id: UUID) -> Deployment:
 async def _set_numbers(
     connection: Connection, own: Deployment, rollout: Rollout, replicas: int, principal: Principal
 ) -> Applied:
-    """What needs no new task for each old one."""
+    """Change the rollout policy and the number of replicas, which needs no new revision."""
     actor = str(principal.user_id)
     if rollout != own.rollout:
-        await rollouts.set_bounds(connection, own, rollout, actor=actor, now=now())
+        await rollouts.set_rollout_policy(connection, own, rollout, actor=actor, now=now())
     if replicas != own.replicas:
+        await PendingTasks().check(connection, own.workload, max(0, replicas - own.replicas))
         return await rollouts.scale(connection, own.workload.id, replicas, actor=actor, now=now())
     return Applied()

@@ -1,27 +1,27 @@
-"""What an update makes of a deployment's template. Pure: every rule of a submission holds for it as well."""
+"""The template of an updated deployment. Pure; the rules of a submission hold for it as well."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from mooring.intake.containers import template_of
-from mooring.model.containers import TaskTemplate
 from mooring.model.errors import InvalidInput
-from mooring.model.rollouts import Rollout, check
-from mooring.model.slots import format_amounts
-from mooring.model.workloads import Kind
-from mooring.store import templates
-from mooring.wire.containers import ContainerRequest, TaskTemplateRequest
-from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+from mooring.model.resources.slots import format_amounts
+from mooring.model.workloads.containers import TaskTemplate
+from mooring.model.workloads.rollouts import Rollout, check
+from mooring.model.workloads.workload import Kind
+from mooring.services.submission.containers import template_of
+from mooring.store.workloads import templates
+from mooring.wire.workloads.containers import ContainerRequest, TaskTemplateRequest
+from mooring.wire.workloads.rollouts import RolloutRequest, UpdateRequest
 
 
 def updated(present: TaskTemplate, asked: UpdateRequest, replicas: int) -> TaskTemplate:
-    """The template that is asked for; the present one where nothing of it changes."""
+    """Return the requested template; the present one if nothing of it changes."""
     changes = _changes(asked)
     if asked.template is not None:
         if changes or asked.container is not None:
-            raise InvalidInput("give either a whole template or what changes of one container", code="invalid-update")
+            raise InvalidInput("give either a whole template or the changes of one container", code="invalid-update")
         return template_of(asked.template, Kind.DEPLOYMENT, replicas)
     request = as_request(present)
     name = asked.container or request.containers[0].name
@@ -38,17 +38,17 @@ def updated(present: TaskTemplate, asked: UpdateRequest, replicas: int) -> TaskT
 
 
 def as_request(template: TaskTemplate) -> TaskTemplateRequest:
-    """The request that the template would come from."""
+    """Return the request that would produce the template."""
     encoded = templates.encode(template)
     for container in (*encoded["containers"], *encoded.get("init_containers", ())):
-        for kept, said in (("slots", "resources"), ("limits", "limits")):
-            if kept in container:
-                container[said] = format_amounts(container.pop(kept))
+        for stored, said in (("slots", "resources"), ("limits", "limits")):
+            if stored in container:
+                container[said] = format_amounts(container.pop(stored))
     return TaskTemplateRequest.model_validate(encoded)
 
 
 def cause_of(asked: UpdateRequest) -> str:
-    """What is changed, in a few words; never what environments say."""
+    """Return a short description of the change, without values of environment variables."""
     if asked.cause is not None:
         return asked.cause
     if asked.template is not None:

@@ -1,4 +1,4 @@
-"""How much would start now: what is free on the nodes of each pool, and the largest requests that one task may make."""
+"""Free capacity: the free amounts on the nodes of each pool, and the largest requests of one task that would start."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from datetime import datetime
 
 import numpy as np
 
-from mooring.model.constraints import Effect
-from mooring.model.nodes import Node
-from mooring.model.pools import PoolPolicy
-from mooring.model.quotas import SESSIONS, Scope, Tenant
-from mooring.model.slots import Amounts, format_amounts, slot_type, total
-from mooring.model.tenants import Principal
-from mooring.scheduling.devices import allocate
-from mooring.store import quotas
-from mooring.store.charges import ALL_POOLS
-from mooring.store.engine import Connection
-from mooring.wire.accounting import PoolRoom, QuotaLeft
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.resources.slots import (
+    Amounts,
+    format_amounts,
+    slot_type,
+    total,
+)
+from mooring.model.tenancy.quotas import SESSIONS, Scope, Tenant
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.constraints import Effect
+from mooring.scheduling.cluster.device_sharing import allocate
+from mooring.store.commit.tenant_usage import ALL_POOLS
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import quotas
+from mooring.wire.tenancy.accounting import PoolFreeCapacity, QuotaLeft
 
-_MOST_BOXES = 5
+_MAX_BOXES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What the quotas of a principal leave at each level: by slot, where it is limited."""
+class QuotaHeadroom:
+    """The amounts that a principal's quotas leave at each level, by limited slot."""
 
     levels: tuple[tuple[Scope, str, Amounts], ...] = ()
 
     def of(self, slot: str) -> int | None:
-        """The least that some level leaves; None where none is limited."""
+        """Return the least that a level leaves; None if no level limits the slot."""
         return min((left[slot] for _, _, left in self.levels if slot in left), default=None)
 
     def shown(self) -> list[QuotaLeft]:
         return [QuotaLeft(scope=scope, name=name, left=format_amounts(left)) for scope, name, left in self.levels]
 
 
-async def left_of(connection: Connection, principal: Principal, now: datetime) -> Left:
+async def quota_headroom(connection: Connection, principal: Principal, now: datetime) -> QuotaHeadroom:
     tenants = [
         Tenant(Scope.KEYPAIR, principal.access_key),
         Tenant(Scope.USER, str(principal.user_id)),
@@ -55,18 +60,20 @@ async def left_of(connection: Connection, principal: Principal, now: datetime) -
                 for slot, limit in sorted(limits[tenant].amounts.items())
             }
             levels.append((tenant.scope, limits[tenant].name, left))
-    return Left(tuple(levels))
+    return QuotaHeadroom(tuple(levels))
 
 
-def room_in(pool: str, policy: PoolPolicy, nodes: Iterable[Node], principal: Principal, left: Left) -> PoolRoom:
-    """For a task without wishes about its node."""
+def free_in_pool(
+    pool: str, policy: PoolPolicy, nodes: Iterable[Node], principal: Principal, left: QuotaHeadroom
+) -> PoolFreeCapacity:
+    """Return the capacity of a pool that a task without placement constraints could use now."""
     usable = [node for node in nodes if node.pool == pool and _takes_more(node, policy, principal)]
     free = [_free(node, policy) for node in usable]
     allowed = [{slot: _within(amount, left.of(slot)) for slot, amount in box.items()} for box in free]
     if left.of(SESSIONS) == 0:
         allowed = []
     largest = {slot: max(box.get(slot, 0) for box in allowed) for slot in sorted({s for box in allowed for s in box})}
-    return PoolRoom(
+    return PoolFreeCapacity(
         pool=pool,
         nodes=len(usable),
         free=format_amounts(dict(sorted(total(_unused(node) for node in usable).items()))),
@@ -76,31 +83,34 @@ def room_in(pool: str, policy: PoolPolicy, nodes: Iterable[Node], principal: Pri
 
 
 def _takes_more(node: Node, policy: PoolPolicy, principal: Principal) -> bool:
-    kept_away = any(taint.effect is not Effect.PREFER_NO_SCHEDULE for taint in node.taints)
+    tainted = any(taint.effect is not Effect.PREFER_NO_SCHEDULE for taint in node.taints)
     most = min((most for most in (node.max_tasks, policy.max_tasks_per_node) if most is not None), default=None)
-    has_room = most is None or node.tasks < most
-    return not policy.paused and node.ready and not kept_away and node.owner in (None, principal.user_id) and has_room
+    below_limit = most is None or node.tasks < most
+    return not policy.paused and node.ready and not tainted and node.owner in (None, principal.user_id) and below_limit
 
 
 def _free(node: Node, policy: PoolPolicy) -> dict[str, int]:
-    """The most of each slot that one more task could get: of devices as far as they can be shared out."""
+    """Return the most of each slot that one more task could get; of devices, what can be allocated as shares."""
     free = _unused(node)
     for slot, devices in node.devices.items():
         if free.get(slot):
             largest = max((device.capacity for device in devices), default=0)
             parts = sorted((device.free for device in devices if device.free > 0), reverse=True)
-            free[slot] = min(free[slot], _most_of_devices(slot, parts, largest, fragmentation=policy.fragmentation))
+            free[slot] = min(free[slot], _max_of_devices(slot, parts, largest, fragmentation=policy.fragmentation))
     return free
 
 
 def _unused(node: Node) -> dict[str, int]:
-    """What the one fit rule leaves."""
+    """Return the amounts that the fit rule leaves on a node."""
     taken = total((node.held, node.reserved, node.used))
     return {slot: max(0, amount - taken.get(slot, 0)) for slot, amount in node.allocatable.items()}
 
 
-def _most_of_devices(slot: str, free: Sequence[int], capacity: int, *, fragmentation: bool) -> int:
-    """Shares are equal up to a quantum, so the smallest of so many devices says how much all of them give."""
+def _max_of_devices(slot: str, free: Sequence[int], capacity: int, *, fragmentation: bool) -> int:
+    """Return the most that one task can get from these devices.
+
+    Its device shares are equal up to a quantum, so the smallest of N devices determines the amount of all N.
+    """
     quantum = slot_type(slot).quantum
     amounts = set()
     for number in range(1, len(free) + 1):
@@ -120,17 +130,17 @@ def _within(amount: int, left: int | None) -> int:
 
 
 def _largest_boxes(boxes: Sequence[Amounts], largest: Amounts) -> list[dict[str, int]]:
-    """Those of which none is a part of another, the fullest first."""
+    """Return the largest boxes, none of which is contained in another, the fullest first."""
     slots = list(largest)
     distinct = {tuple(box.get(slot, 0) for slot in slots) for box in boxes}
     best = np.array([max(1, largest[slot]) for slot in slots], dtype=np.float64)
     ordered = sorted(distinct, key=lambda box: (-float((np.array(box) / best).sum()), box))
     maximal = np.empty((0, len(slots)), dtype=np.int64)
     for box in ordered:
-        # What comes later has less in all, so it never contains what came before.
+        # A later box is smaller in total, so it never contains an earlier one.
         if any(box) and not (maximal >= np.array(box)).all(axis=1).any():
             maximal = np.vstack([maximal, np.array(box, dtype=np.int64)])
     return [
         {slot: amount for slot, amount in zip(slots, box, strict=True) if amount}
-        for box in maximal[:_MOST_BOXES].tolist()
+        for box in maximal[:_MAX_BOXES].tolist()
     ]

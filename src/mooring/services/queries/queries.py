@@ -1,4 +1,4 @@
-"""What-if questions: why a workload waits or is where it is, and where a request would go. Nothing is changed."""
+"""Read-only queries: explanations, dry runs, free capacity, the timeline. They change nothing."""
 
 from __future__ import annotations
 
@@ -6,56 +6,64 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake import secrets
-from mooring.intake.admission import open_gate
-from mooring.intake.batch import name_taken
-from mooring.intake.circumstances import Surroundings, of_project
-from mooring.intake.dependencies import resolved
-from mooring.intake.room import left_of, room_in
-from mooring.intake.submitted import as_workload
-from mooring.intake.timeline import timeline_view
-from mooring.intake.translation import translate
+from mooring.concurrency.workers import off_loop
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.mirror.validators import installed_validators
-from mooring.model.access import not_there
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
-from mooring.model.tenants import Principal
-from mooring.model.workloads import Workload
+from mooring.model.resources.devices import by_slot
+from mooring.model.tenancy.access import not_there
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.needed_change import needed_change
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission
-from mooring.scheduling.explanation import Explanation as Explained
-from mooring.scheduling.plugins import NO_FACTORS
-from mooring.scheduling.profiles import Registry
-from mooring.scheduling.scheduler import Scheduler
-from mooring.store import dependencies, nodes, pool_access, pools, workloads
-from mooring.store.engine import Database
-from mooring.store.pools import Pool
+from mooring.scheduling.explain.explanation import Explanation as Explained
+from mooring.scheduling.plugins.profiles import Registry
+from mooring.scheduling.plugins.protocols import NO_FACTORS
+from mooring.scheduling.scheduler import MOST_AHEAD, Scheduler
+from mooring.services.queries.free_capacity import free_in_pool, quota_headroom
+from mooring.services.queries.timeline import check_size, timeline_view
+from mooring.services.submission import secrets
+from mooring.services.submission.admission import open_gate
+from mooring.services.submission.batch import name_taken
+from mooring.services.submission.context_loader import ContextLoader
+from mooring.services.submission.dependencies import resolved
+from mooring.services.submission.pending_tasks import PendingTasks
+from mooring.services.submission.submission_context import of_project
+from mooring.services.submission.submitted import as_workload
+from mooring.services.submission.translation import translate
+from mooring.store.core.engine import Database
+from mooring.store.nodes import nodes, pool_access, pools
+from mooring.store.nodes.pools import Pool
 from mooring.store.views import workloads as views
-from mooring.store.views.placed import placed
+from mooring.store.views.placed_workloads import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
-from mooring.wire.accounting import Room
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.explanation import Explanation, TaskPlace
-from mooring.wire.timeline import TimelineView
+from mooring.store.workloads import dependencies, new_workloads
+from mooring.wire.cluster.timeline import TimelineView
+from mooring.wire.tenancy.accounting import FreeCapacity
+from mooring.wire.workloads.explanation import Explanation, TaskPlacement
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 Answered = TypeVar("Answered")
 
+_MAX_TASKS = 1000
+"""Tasks listed in the result of a dry run, as for a workload that exists."""
 _IDLE_SECONDS = 300.0
-"""After this long without a question everything is read anew: the feed may have been purged meanwhile."""
+"""After this long without a query the mirror is loaded again: the event feed may have been purged."""
 
 
-class Questions:
-    """Answers from a mirror of its own, one question at a time and in a thread, so that nobody waits for it."""
+class Queries:
+    """Answers queries from a mirror of its own, one at a time and in a thread, so that the event loop never waits."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._surroundings = Surroundings(database)
+        self._context_loader = ContextLoader(database)
         self._registry = Registry()
         self._registry.discover()
         self._validators = installed_validators()
@@ -65,83 +73,100 @@ class Questions:
         self._followed_at = 0.0
 
     async def explain(self, workload_id: UUID) -> Explanation:
-        """Of what waits: why. Of what is placed: how its nodes compare with the others by now."""
+        """Explain why a workload is pending, or how the nodes of a placed one compare with the others now."""
         async with self._one_at_a_time:
             mirror = await self._current()
             async with self._database.read() as connection:
                 row = await views.by_id(connection, workload_id)
                 if row is None:
-                    raise NotFound("the workload was purged meanwhile")
-                tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
+                    raise NotFound("the workload has been purged")
+                tasks = [task for task in await views.tasks_of(connection, row) if task.current]
                 there = await placed(connection, workload_id)
                 pool = await pools.by_name(connection, row.pool)
             assert pool is not None
             scheduler = self._scheduler(pool)
-            waiting, turn = mirror.queue.get(workload_id), Turn()
+            waiting, position = mirror.queue.get(workload_id), QueuePosition()
             if waiting is not None:
                 admission = self._admission(mirror)
-                explained = await self._ask(partial(scheduler.explain, waiting, now(), admission=admission))
+                explained = await self._run(partial(scheduler.explain, waiting, now(), admission=admission))
                 factors = mirror.factors.get(pool.name, NO_FACTORS)
                 queue = list(mirror.queue.values())
-                ahead = await self._ask(partial(scheduler.ahead_of, waiting, queue, now(), factors))
-                estimate = None
+                in_order = await self._run(
+                    partial(scheduler.queue_order, pool.name, queue, now(), admission=admission, factors=factors)
+                )
+                ahead = list(takewhile(lambda each: each.id != workload_id, in_order))
+                unless = needed_change(None if explained.reason is None else explained.reason.as_dict())
+                position = QueuePosition(
+                    len(ahead),
+                    row.planned_start_at if unless is None else None,
+                    not_before=not_before(row, now()),
+                    unless=unless,
+                    first_start=None if row.placed_at is not None else row.first_start_at,
+                    start_moves=0 if row.placed_at is not None else row.start_moves,
+                )
                 if explained.reason is None or explained.reason.cure == "release":
-                    estimate = await self._ask(partial(scheduler.estimate, waiting, ahead, now()))
-                turn = Turn(len(ahead), row.planned_start_at, estimate, not_before(row, now()))
+                    if len(ahead) <= MOST_AHEAD:
+                        estimate = await self._run(partial(scheduler.estimate, waiting, in_order, now()))
+                        position = position._replace(estimated_start=estimate)
+                    elif row.estimated_start_at is not None and row.estimated_start_at > now():
+                        position = position._replace(estimated_start=row.estimated_start_at, estimate_is_stored=True)
             elif there is not None:
-                explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
+                explained = await self._run(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
                 return _ended(row, tasks)
-        return _shown(row, tasks, explained, turn)
+        return _shown(row, tasks, explained, position)
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
-        """What would become of a request: it is checked as a submission is, and placed on a trial."""
+        """Check a request as a submission is checked, and place it on a trial."""
         async with self._one_at_a_time:
             mirror = await self._current()
-            circumstances = of_project(
-                await self._surroundings.of(principal, [request], mere_question=True), request.project
-            )
-            new, pool = translate(request, circumstances)
-            new = resolved(new, request.dependencies, circumstances.known)
+            context = of_project(await self._context_loader.load(principal, [request], read_only=True), request.project)
+            new, pool = await off_loop(translate, request, context)
+            new = resolved(new, request.dependencies, context.known)
             async with self._database.read() as connection:
-                taken = await workloads.names_in_use(connection, [new])
+                taken = await new_workloads.names_in_use(connection, [new])
                 if (principal.user_id, new.name) in taken:
                     raise name_taken(new)
                 gate = await open_gate(connection, [new], self._validators, now())
-                untold = await secrets.refusals(connection, [(new.id, new.principal.project_id, new.template)])
-                if (refused := untold.get(new.id) or await gate.refuses(new)) is not None:
+                await PendingTasks().check(connection, new.principal, new.replicas)
+                secret_problems = await secrets.refusals(connection, [(new.id, new.principal.project_id, new.template)])
+                if (refused := secret_problems.get(new.id) or await gate.refuses(new)) is not None:
                     raise refused
-                workload = as_workload(new, pool, await dependencies.as_they_stand(connection, new.terms.dependencies))
-                await mirror.tenancy.meet(connection, [workload], now())
+                workload = as_workload(
+                    new, pool, await dependencies.with_current_status(connection, new.schedule.dependencies)
+                )
+                await mirror.tenancy.read_new_tenants(connection, [workload], now())
             scheduler = self._scheduler(pool)
-            explained = await self._ask(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
-        return _tried(workload, pool, explained)
+            explained = await self._run(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
+        return await off_loop(_tried, workload, pool, explained)
 
-    async def free(self, principal: Principal, pool: str | None) -> Room:
-        """What would start now, in each pool or in one."""
+    async def free(self, principal: Principal, pool: str | None) -> FreeCapacity:
+        """Return the capacity for requests that would start now, in each pool or in one."""
         async with self._database.read() as connection:
             known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
             asked = [p for p in known if pool in (None, p.name) and pool_access.may_use(p, principal, grants)]
             if not asked and pool is not None:
                 raise not_there(f"pool {pool!r} that you may use")
             there = await nodes.load(connection)
-            left = await left_of(connection, principal, now())
-        rooms = [room_in(found.name, found.policy, there, principal, left) for found in asked]
-        return Room(pools=rooms, quotas=left.shown())
+            left = await quota_headroom(connection, principal, now())
+        free = [free_in_pool(found.name, found.policy, there, principal, left) for found in asked]
+        return FreeCapacity(pools=free, quotas=left.shown())
 
     async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
-        """What runs, is booked, planned and free in the hours ahead, of each pool or one, or of its nodes."""
+        """Return the running, booked, planned and free amounts of the hours ahead, by pool or by node."""
         async with self._one_at_a_time:
             mirror = await self._current()
             if pool is not None and pool not in mirror.pools:
                 raise not_there(f"pool {pool!r}")
             names = sorted(mirror.pools) if pool is None else [pool]
-            return await self._ask(partial(timeline_view, mirror, names, now(), hours, steps, by_node=by_node))
+            if by_node:
+                check_size(sum(len(mirror.cluster.rows_of_pool(name)) for name in names), steps)
+            return await self._run(partial(timeline_view, mirror, names, now(), hours, steps, by_node=by_node))
 
     async def _current(self) -> Mirror:
         time = asyncio.get_running_loop().time()
         if self._mirror is None or time - self._followed_at > _IDLE_SECONDS:
-            # Kept only when it is complete, so that a read that fails leaves no half of a mirror.
+            # Assigned only when complete, so that a failed read leaves no half-loaded mirror.
             mirror = Mirror(self._database)
             await mirror.load()
             self._mirror = mirror
@@ -158,48 +183,55 @@ class Questions:
         assert self._schedulers is not None
         return self._schedulers.of(pool)
 
-    async def _ask(self, question: Callable[[], Answered]) -> Answered:
+    async def _run(self, query: Callable[[], Answered]) -> Answered:
         try:
-            return await asyncio.to_thread(question)
+            return await asyncio.to_thread(query)
         except asyncio.CancelledError:
-            # The thread goes on with these columns, so they are left to it.
+            # The thread continues to use these columns, so it keeps them; the next query loads a new mirror.
             self._mirror = None
             raise
 
 
-class Turn(NamedTuple):
-    """When it is the turn of what waits, by the names in an explanation."""
+class QueuePosition(NamedTuple):
+    """The queue position of a pending workload and its expected start, by the field names of an explanation."""
 
     ahead: int | None = None
     planned_start: datetime | None = None
     estimated_start: datetime | None = None
     not_before: datetime | None = None
+    estimate_is_stored: bool = False
+    first_start: datetime | None = None
+    start_moves: int = 0
+    unless: str | None = None
 
 
-def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, turn: Turn) -> Explanation:
-    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, **turn._asdict()}
-    return Explanation.model_validate({**explained.as_dict(), **known, "tasks": [_place(task) for task in tasks]})
+def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, position: QueuePosition) -> Explanation:
+    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, **position._asdict()}
+    return Explanation.model_validate(
+        {**explained.as_dict(), **known, "tasks": [_task_placement(task) for task in tasks]}
+    )
 
 
 def _tried(workload: Workload, pool: Pool, explained: Explained) -> Explanation:
-    places = {placement.task_id: placement for placement in explained.placements}
+    placements = {placement.task_id: placement for placement in explained.placements}
     tasks = [
-        TaskPlace(
+        TaskPlacement(
             index=task.index,
-            node=place.node_name if (place := places.get(task.id)) else None,
-            status="PLACED" if place else "PENDING",
-            score=place.score / SCORE_ONE if place else None,
-            ports=list(place.ports) if place else [],
-            devices=by_slot(place.devices) if place else {},
+            node=placement.node_name if (placement := placements.get(task.id)) else None,
+            status="PLACED" if placement else "PENDING",
+            score=placement.score / SCORE_ONE if placement else None,
+            ports=list(placement.ports) if placement else [],
+            devices=by_slot(placement.devices) if placement else {},
         )
-        for task in workload.tasks
+        for task in workload.tasks[:_MAX_TASKS]
     ]
     known = {"id": None, "name": workload.name, "status": None, "simulated": pool.simulated}
+    known["unless"] = needed_change(None if explained.reason is None else explained.reason.as_dict())
     return Explanation.model_validate({**explained.as_dict(), **known, "tasks": tasks})
 
 
 def _ended(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Explanation:
-    """Nothing of it waits or is on a node: what is left to say is why it is over."""
+    """Explain a workload that has no task left that is pending or on a node."""
     return Explanation(
         id=row.id,
         name=row.name,
@@ -217,11 +249,11 @@ def _ended(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Explanation:
         runner_up=None,
         nearest_misses=[],
         placed_on=[],
-        tasks=[_place(task) for task in tasks],
+        tasks=[_task_placement(task) for task in tasks],
     )
 
 
-def _place(task: TaskRow) -> TaskPlace:
+def _task_placement(task: TaskRow) -> TaskPlacement:
     score = None if task.score is None else task.score / SCORE_ONE
     devices = {slot: list(shares) for slot, shares in (task.devices or {}).items()}
-    return TaskPlace(index=task.task_index, node=task.node_name, status=task.status, score=score, devices=devices)
+    return TaskPlacement(index=task.task_index, node=task.node_name, status=task.status, score=score, devices=devices)

@@ -1,4 +1,4 @@
-"""The time ahead of pools or nodes, as a mirror has it."""
+"""The timeline of pools or nodes, from the mirror."""
 
 from __future__ import annotations
 
@@ -6,11 +6,35 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from mooring.mirror.mirror import Mirror
-from mooring.model.slots import Amounts
-from mooring.scheduling.arrays import Rows
-from mooring.scheduling.outlook import BOOKED, PLANNED, RUNNING, Outlook, Window, outlook
-from mooring.scheduling.timeline import seconds_of
-from mooring.wire.timeline import OutlookView, SlotOutlook, TimelineView
+from mooring.model.errors import InvalidInput
+from mooring.model.resources.slots import Amounts
+from mooring.scheduling.calendar.capacity_forecast import (
+    BOOKED,
+    PLANNED,
+    RUNNING,
+    CapacityForecast,
+    Window,
+    capacity_forecast,
+)
+from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.cluster.arrays import Rows
+from mooring.wire.cluster.timeline import ForecastView, SlotForecast, TimelineView
+
+MAX_POINTS = 50_000
+"""Maximum nodes times steps of one answer."""
+
+
+def check_size(nodes: int, steps: int) -> None:
+    """Raise if the timeline of this many nodes is too large for one answer."""
+    if nodes * steps > MAX_POINTS:
+        fitting = MAX_POINTS // nodes
+        fewer = f"at most {fitting} steps" if fitting else "pools without their nodes"
+        raise InvalidInput(
+            f"{nodes:,} nodes in {steps} steps are {nodes * steps:,} points, and an answer has at most"
+            f" {MAX_POINTS:,}; ask for {fewer}, or for one pool",
+            code="timeline-too-large",
+            details={"nodes": nodes, "steps": steps, "limit": MAX_POINTS},
+        )
 
 
 def timeline_view(
@@ -18,21 +42,21 @@ def timeline_view(
 ) -> TimelineView:
     cluster, seconds = mirror.cluster, hours * 3600
     cluster.timeline.advance(seconds_of(at))
-    views: list[OutlookView] = []
+    views: list[ForecastView] = []
     for pool in pools:
         rows = cluster.rows_of_pool(pool)
         if by_node:
             for row in sorted(rows.tolist(), key=lambda row: cluster.node(row).name):
                 own: Rows = rows[rows == row]
-                views.append(_view(pool, cluster.node(row).name, 1, outlook(cluster, own, seconds, steps)))
+                views.append(_view(pool, cluster.node(row).name, 1, capacity_forecast(cluster, own, seconds, steps)))
         else:
-            seen = outlook(cluster, rows, seconds, steps, _planned(mirror, pool))
+            seen = capacity_forecast(cluster, rows, seconds, steps, _planned(mirror, pool))
             views.append(_view(pool, None, int(cluster.ready[rows].sum()), seen))
     return TimelineView(starts_at=at, step_seconds=seconds / steps, steps=steps, outlooks=views)
 
 
 def _planned(mirror: Mirror, pool: str) -> list[Window]:
-    """The planned starts as they were stored: where they are to be is known to the leader alone."""
+    """Return the stored planned starts; only the leader knows their nodes."""
     found = []
     for workload in mirror.queue.values():
         if workload.pool == pool and workload.planned_start is not None:
@@ -42,9 +66,9 @@ def _planned(mirror: Mirror, pool: str) -> list[Window]:
     return found
 
 
-def _view(pool: str, node: str | None, nodes: int, seen: Outlook) -> OutlookView:
+def _view(pool: str, node: str | None, nodes: int, seen: CapacityForecast) -> ForecastView:
     slots = [
-        SlotOutlook(
+        SlotForecast(
             slot=name,
             capacity=int(seen.capacity[at]),
             running=seen.used[RUNNING, at].tolist(),
@@ -55,4 +79,4 @@ def _view(pool: str, node: str | None, nodes: int, seen: Outlook) -> OutlookView
         for at, name in enumerate(seen.slots)
         if seen.capacity[at] or seen.used[:, at].any()
     ]
-    return OutlookView(pool=pool, node=node, nodes=nodes, slots=slots)
+    return ForecastView(pool=pool, node=node, nodes=nodes, slots=slots)

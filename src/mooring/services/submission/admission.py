@@ -1,4 +1,4 @@
-"""Admission at submission: what the validators refuse there is never written."""
+"""Admission at submission: workloads that a validator refuses are never written."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from mooring.intake.submitted import as_workload
-from mooring.mirror.admission import tell_tenants
-from mooring.model.admission import AdmissionError
-from mooring.model.policies import Policy
-from mooring.model.pools import Moment
-from mooring.model.workloads import Workload
+from mooring.mirror.admission import read_tenants
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, Admission, AdmissionContext, Pending, Validator
-from mooring.scheduling.admission.validators import asked_at
-from mooring.scheduling.usage import Usage, tenants_of
-from mooring.store import admission, dependencies, pools
-from mooring.store import policies as store_policies
-from mooring.store.engine import Connection
-from mooring.store.workloads import NewWorkload
+from mooring.scheduling.admission.registry import asked_at
+from mooring.scheduling.tenant_usage import Usage, tenants_of
+from mooring.services.submission.submitted import as_workload
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import pools
+from mooring.store.tenancy import pending_counts
+from mooring.store.tenancy import policies as store_policies
+from mooring.store.workloads import dependencies
+from mooring.store.workloads.new_workloads import NewWorkload
 
 _DEFAULT = frozenset(each.name for each in asked_at(Moment.ENQUEUE, BUILT_IN_VALIDATORS, None))
-"""Those that only policies with a limit on what waits give something to do."""
+"""Validators that have an effect only with a policy that limits pending work."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """Asks about the submissions of one transaction in their order; each that passes is pending to the next."""
+    """Checks the submissions of one transaction in order; each that passes counts as pending for the next."""
 
     _workloads: Mapping[UUID, Workload]
     _pending: dict[str, Pending]
     _admission: Admission | None
-    """None where nothing could be refused."""
+    """None if no validator could refuse anything."""
     _apart: bool
-    """Code of others is asked: not in the loop's own thread."""
+    """Third-party validators run, so not on the event loop."""
 
     async def refuses(self, new: NewWorkload) -> AdmissionError | None:
         if self._admission is None:
@@ -59,7 +60,7 @@ _OPEN = Gate({}, {}, None, False)
 async def open_gate(
     connection: Connection, fresh: Sequence[NewWorkload], validators: Sequence[Validator], now: datetime
 ) -> Gate:
-    """Read what these submissions are judged by; keypairs that have limits on what waits are locked."""
+    """Read the inputs of the validators; keypairs with limits on pending work are locked."""
     if not fresh:
         return _OPEN
     known = {pool.id: pool for pool in await pools.all_pools(connection)}
@@ -69,24 +70,20 @@ async def open_gate(
         for each in asked_at(Moment.ENQUEUE, validators, known[pool_id].policy)
     }
     carried = await store_policies.policies_of(connection, {new.principal.access_key for new in fresh})
-    found = {key: policies.innermost for key, policies in carried.items()}
-    limited = {key for key, policy in found.items() if _limits_pending(policy)}
+    found = {key: policies.effective for key, policies in carried.items()}
+    limited = {key for key, policy in found.items() if policy.limits_pending}
     if not limited and asked <= _DEFAULT:
         return _OPEN
     workloads = {
         new.id: as_workload(
-            new, known[new.pool_id], await dependencies.as_they_stand(connection, new.terms.dependencies)
+            new, known[new.pool_id], await dependencies.with_current_status(connection, new.schedule.dependencies)
         )
         for new in fresh
     }
     usage = Usage()
-    await tell_tenants(usage, connection, {t for each in workloads.values() for t in tenants_of(each)}, now)
-    pending = {key: Pending(*waits) for key, waits in (await admission.pending(connection, limited)).items()}
+    await read_tenants(usage, connection, {t for each in workloads.values() for t in tenants_of(each)}, now)
+    pending = {key: Pending(*waits) for key, waits in (await pending_counts.pending(connection, limited)).items()}
     by_name = {pool.name: pool.policy for pool in known.values()}
     context = AdmissionContext(now, usage, Moment.ENQUEUE, found, pending)
     apart = not asked <= {each.name for each in BUILT_IN_VALIDATORS}
     return Gate(workloads, pending, Admission(context, validators, by_name), apart)
-
-
-def _limits_pending(policy: Policy) -> bool:
-    return bool(policy.max_pending_slots) or (policy.max_pending or 0) > 0

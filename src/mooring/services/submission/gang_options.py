@@ -1,16 +1,25 @@
-"""What a request says about how its tasks belong together. What contradicts itself is refused."""
+"""Gang and placement options of a request. Contradictions are refused."""
 
 from __future__ import annotations
 
-from mooring.model.constraints import Constraints
+from typing import Any
+
 from mooring.model.errors import InvalidInput
-from mooring.model.groups import RESERVED_PREFIX, Direction, Enforcement, Group, reserved_keys
 from mooring.model.labels import key_problem
-from mooring.wire.api import WorkloadRequest
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.groups import (
+    RESERVED_PREFIX,
+    Direction,
+    Enforcement,
+    Group,
+    reserved_keys,
+)
+from mooring.model.workloads.workload import PLACEMENT_OPTIONS, OnInsufficient
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 
-def check_together(request: WorkloadRequest) -> None:
-    """InvalidInput for what no cluster could ever do."""
+def check_gang_options(request: WorkloadRequest) -> None:
+    """Raise InvalidInput for options that no cluster could satisfy."""
     replicas = request.replicas
     for name, number in (("min_tasks", request.min_tasks), ("min_available", request.min_available)):
         if number is not None and number > replicas:
@@ -27,12 +36,24 @@ def check_together(request: WorkloadRequest) -> None:
         _check_single_node(request)
 
 
+def placement_options_of(request: WorkloadRequest, group: Group | None, default: str) -> dict[str, Any]:
+    """Return the placement options of a request; `default` is the `on_insufficient` of its pool."""
+    on_insufficient = OnInsufficient(request.on_insufficient or default)
+    return {name: getattr(request, name) for name in PLACEMENT_OPTIONS} | {
+        "gang": request.gang or (on_insufficient is OnInsufficient.FAIL and request.min_tasks is None),
+        "pack": tuple(request.pack),
+        "spread": request.spread and (group is None or group.direction is not Direction.PACK),
+        "on_insufficient": on_insufficient,
+    }
+
+
 def group_of_request(request: WorkloadRequest, constraints: Constraints) -> Group | None:
-    """The group that its tasks belong to. The label by which members know each other is not for requests to name."""
+    """Return the group of its tasks; raise for labels that are reserved for groups."""
     reserved = reserved_keys(constraints)
     if reserved:
         raise InvalidInput(
-            f"labels that begin with {RESERVED_PREFIX} are Mooring's own: {', '.join(reserved)}", code="reserved-label"
+            f"labels that begin with {RESERVED_PREFIX} are reserved for Mooring: {', '.join(reserved)}",
+            code="reserved-label",
         )
     asked = request.group
     return None if asked is None else Group(asked.name, Direction(asked.direction), Enforcement(asked.enforcement))
@@ -41,19 +62,19 @@ def group_of_request(request: WorkloadRequest, constraints: Constraints) -> Grou
 def _check_single_node(request: WorkloadRequest) -> None:
     replicas, placement, group = request.replicas, request.placement, request.group
     if request.pack:
-        raise InvalidInput("tasks on one node cannot be nearer: leave out single_node or pack", code="invalid-gang")
+        raise InvalidInput("single_node and pack exclude each other: leave one of them out", code="invalid-gang")
     if replicas == 1:
         return
     if request.max_per_node is not None and request.max_per_node < replicas:
         raise InvalidInput(
-            f"{replicas:,} tasks on one node, of which it may have {request.max_per_node:,}: "
+            f"single_node needs {replicas:,} tasks on one node, and max_per_node allows {request.max_per_node:,}: "
             "raise max_per_node or leave out single_node",
             code="invalid-gang",
         )
     if placement is not None and placement.host_ports:
-        raise InvalidInput("tasks on one node cannot open the same host port", code="invalid-gang")
+        raise InvalidInput("tasks on one node cannot use the same host port", code="invalid-gang")
     if group is not None and group.direction == "spread" and group.enforcement == "strict":
         raise InvalidInput(
-            f"the members of group {group.name!r} are strictly apart, so its tasks cannot be on one node",
+            f"group {group.name!r} is spread strictly, so its tasks cannot be on one node",
             code="invalid-gang",
         )

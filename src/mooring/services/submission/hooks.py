@@ -1,6 +1,6 @@
-"""The hooks of submissions: they are asked before one is written, and told afterwards.
+"""Hooks of submissions: called before one is written, and notified afterwards.
 
-A `pre_enqueue` that does not answer refuses, since what it guards would be open otherwise; what becomes of
+A `pre_enqueue` that does not answer refuses the submission, since it may guard something; the result of
 `post_enqueue` changes nothing.
 """
 
@@ -13,11 +13,16 @@ from uuid import UUID
 
 import structlog
 
-from mooring.hooks import CALL_SECONDS, Hook, discovered, with_method
-from mooring.model.admission import AdmissionError
+from mooring.extensions.hooks import (
+    CALL_SECONDS,
+    Hook,
+    discovered,
+    with_method,
+)
 from mooring.model.errors import MooringError, Unavailable
-from mooring.model.resources import requests_of
-from mooring.store.workloads import NewWorkload
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.tenancy.admission import AdmissionError
+from mooring.store.workloads.new_workloads import NewWorkload
 
 _log = structlog.get_logger(__name__)
 
@@ -28,7 +33,7 @@ class RefusedByHook(AdmissionError):
 
 class Hooks:
     def __init__(self, hooks: Mapping[str, object] | None = None, *, seconds: float = CALL_SECONDS) -> None:
-        """`hooks` by the names that people read."""
+        """`hooks` by their display names."""
         self._before = with_method(hooks or {}, "pre_enqueue", seconds=seconds)
         self._after = with_method(hooks or {}, "post_enqueue", seconds=seconds)
         self._telling: set[asyncio.Task[None]] = set()
@@ -38,7 +43,7 @@ class Hooks:
         return cls(discovered())
 
     async def refused(self, new: Sequence[NewWorkload]) -> dict[UUID, MooringError]:
-        """Ask about submissions; who is refused, and why."""
+        """Call the hooks; return the refused submissions with their errors."""
         found: dict[UUID, MooringError] = {}
         for one in new if self._before else ():
             facts = facts_of(one)
@@ -50,7 +55,7 @@ class Hooks:
         return found
 
     def written(self, ids: Sequence[UUID]) -> None:
-        """Tell what was written; nobody waits for that."""
+        """Notify the hooks of written submissions, without waiting for them."""
         for hook in self._after if ids else ():
             telling = asyncio.create_task(hook.tell([str(id) for id in ids]))
             self._telling.add(telling)
@@ -66,14 +71,14 @@ async def _ask(hook: Hook, facts: Mapping[str, Any]) -> MooringError | None:
     if answer is None:
         return None
     if not isinstance(answer, str):
-        problem = f"answered with a {type(answer).__name__} where a sentence or None is due"
+        problem = f"returned a {type(answer).__name__} instead of a message or None"
         _log.error(f"the hook {hook.name!r} {problem}")
         return Unavailable(f"the hook {hook.name!r} {problem}", code="hook-failed", details={"hook": hook.name})
     return RefusedByHook(answer, cure="change", details={"hook": hook.name})
 
 
 def facts_of(new: NewWorkload) -> dict[str, Any]:
-    """A submission as hooks see it."""
+    """Return the facts about a submission that hooks receive."""
     return {
         "id": str(new.id),
         "name": new.name,
@@ -89,7 +94,7 @@ def facts_of(new: NewWorkload) -> dict[str, Any]:
         "request": requests_of(new.template),
         "images": new.template.images,
         "priority": new.priority,
-        "private": new.terms.private,
-        "starts_at": None if new.terms.starts_at is None else new.terms.starts_at.isoformat(),
+        "private": new.schedule.private,
+        "starts_at": None if new.schedule.starts_at is None else new.schedule.starts_at.isoformat(),
         "labels": dict(new.labels),
     }

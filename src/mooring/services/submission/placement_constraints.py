@@ -1,10 +1,14 @@
-"""A request's wishes for the place of its tasks, as the constraints that placement understands."""
+"""Translation of requested placement constraints into those of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mooring.model.constraints import (
+from mooring.model.errors import InvalidInput
+from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.resources.devices import DeviceDemand
+from mooring.model.resources.slots import slot_type
+from mooring.model.workloads.constraints import (
     OWN_TAINTS,
     Constraints,
     Effect,
@@ -18,11 +22,7 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
-from mooring.model.devices import DeviceDemand
-from mooring.model.errors import InvalidInput
-from mooring.model.labels import Operator, Requirement, Selector, equal_to
-from mooring.model.slots import slot_type
-from mooring.wire.placement import (
+from mooring.wire.workloads.placement import (
     DevicesRequest,
     MachineImageRequest,
     PlacementRequest,
@@ -38,13 +38,13 @@ OWN_LABEL = "workload"
 def constraints_of(
     asked: PlacementRequest | None, *, name: str, labels: Mapping[str, str], project: str, images: Sequence[str]
 ) -> Constraints:
-    """`labels` are the workload's: its tasks carry them, and spreading without a selector means them."""
+    """Return the constraints. `labels` are those of the workload, and the default selector of spread constraints."""
     if asked is None:
         return Constraints(labels=tuple(sorted(labels.items())), project=project, images=tuple(images))
     if asked.nodes_strictly and not asked.nodes:
-        raise InvalidInput("nodes_strictly names no nodes: it could run nowhere", code="invalid-constraint")
+        raise InvalidInput("nodes_strictly needs nodes: without any, no node is allowed", code="invalid-constraint")
     if not labels and any(not (term.labels or term.match) for term in asked.spread):
-        # Spread over its own tasks, which must then be known by something.
+        # Spread over its own tasks, which then need a label to be selected by.
         labels = {OWN_LABEL: name}
     return Constraints(
         labels=tuple(sorted(labels.items())),
@@ -68,17 +68,18 @@ def constraints_of(
         devices=tuple(_demand(devices) for devices in asked.devices),
         licence=asked.licence,
         machine_image=_machine_image(asked.machine_image),
+        volume_zones=tuple((key, frozenset(zones)) for key, zones in sorted(asked.volume_zones.items())),
         designated=frozenset(asked.nodes),
         designated_strictly=asked.nodes_strictly,
     )
 
 
 def check_own_taints(keys: Iterable[str]) -> None:
-    """InvalidInput where a taint is meant that Mooring alone sets and takes away."""
+    """Raise InvalidInput for a taint that only Mooring sets and removes."""
     for key in keys:
         if key.startswith(OWN_TAINTS):
             raise InvalidInput(
-                f"taints such as {key!r} are Mooring's own; `mooring resume NODE` takes them away", code="own-taint"
+                f"taints such as {key!r} are reserved for Mooring; `mooring resume NODE` removes them", code="own-taint"
             )
 
 

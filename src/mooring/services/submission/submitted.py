@@ -1,18 +1,20 @@
-"""A submission before it is written, as the core sees workloads."""
+"""Submissions as placement sees workloads, before they are written."""
 
 from __future__ import annotations
 
 from mooring.clock import now
-from mooring.model.dependencies import Dependency
-from mooring.model.resources import requests_of
-from mooring.model.workloads import Task, Workload
-from mooring.store.mounts import followed
-from mooring.store.pools import Pool
-from mooring.store.workloads import NewWorkload
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.workloads.dependencies import Dependency
+from mooring.model.workloads.workload import Task, Workload, placement_options
+from mooring.store.nodes.pools import Pool
+from mooring.store.workloads.arrays import deferred_tasks
+from mooring.store.workloads.mounts import followed
+from mooring.store.workloads.new_workloads import NewWorkload
 
 
 def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()) -> Workload:
-    """A submission as placement would see it once it is written."""
+    """Return a submission as placement would see it once it is written."""
+    tasks = tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids))
     seen = Workload(
         id=new.id,
         name=new.name,
@@ -23,27 +25,19 @@ def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()
         domain_id=new.principal.domain_id,
         runtime=new.template.runtime,
         request=requests_of(new.template),
-        tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
+        tasks=tasks if new.schedule.array is None else deferred_tasks(new.id, 0, new.replicas),
         created_at=now(),
-        priority=new.priority,
         architecture=new.template.architecture,
-        region=new.region,
-        gang=new.gang,
-        min_tasks=new.min_tasks,
-        single_node=new.single_node,
-        pack=new.pack,
-        max_per_node=new.max_per_node,
-        spread=new.spread,
-        on_insufficient=new.on_insufficient,
         constraints=new.constraints,
-        preempts=new.preempts,
         type=new.type,
         access_key=new.principal.access_key,
-        private=new.terms.private,
-        starts_at=new.terms.starts_at,
-        parallel=None if new.terms.array is None else new.terms.array.parallel,
-        time_limit_seconds=new.terms.time_limit_seconds,
+        private=new.schedule.private,
+        starts_at=new.schedule.starts_at,
+        is_array=new.schedule.array is not None,
+        parallel=None if new.schedule.array is None else new.schedule.array.parallel,
+        time_limit_seconds=new.schedule.time_limit_seconds,
         dependencies=needs,
-        booking=new.terms.booking,
+        booking=new.schedule.booking,
+        **placement_options(new),
     )
     return followed(seen, new.mounts)

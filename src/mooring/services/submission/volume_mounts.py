@@ -1,43 +1,43 @@
-"""The volumes that a request names: those of its project, in its pool, and where one node has them all."""
+"""Volumes of a request: they belong to its project and its pool, and one node can have them all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mooring.intake.circumstances import Circumstances
-from mooring.model.access import not_there
-from mooring.model.containers import TaskTemplate, VolumeKind
 from mooring.model.errors import InvalidInput
-from mooring.store.mounts import Mounted
-from mooring.store.pools import Pool
-from mooring.store.volumes import Volume
+from mooring.model.tenancy.access import not_there
+from mooring.model.workloads.containers import TaskTemplate, VolumeKind
+from mooring.services.submission.submission_context import SubmissionContext
+from mooring.store.nodes.pools import Pool
+from mooring.store.workloads.mounts import Mounted
+from mooring.store.workloads.volumes import Volume
 
 
-def volumes_of(template: TaskTemplate, circumstances: Circumstances) -> list[Volume]:
-    """What the names mean that the tasks mount."""
+def volumes_of(template: TaskTemplate, context: SubmissionContext) -> list[Volume]:
+    """Return the project volumes that the tasks mount."""
     found: list[Volume] = []
     for named in template.volumes:
         if named.kind is VolumeKind.NAMED:
-            volume = circumstances.volumes.get(named.name)
+            volume = context.volumes.get(named.name)
             if volume is None:
-                raise not_there(f"volume {named.name!r} in this project; `mooring volume create` makes one")
+                raise not_there(f"volume {named.name!r} in this project; `mooring volume create` creates one")
             found.append(volume)
     return found
 
 
 def check_settled(mounts: Iterable[Mounted]) -> None:
-    """InvalidInput where work inside a timeslot would bring a volume to its node: the timeslot keeps no room for it."""
+    """Raise InvalidInput for a volume without a node in a timeslot, which reserves no storage for it."""
     unplaced = next((mount.name for mount in mounts if mount.is_unplaced), None)
     if unplaced is not None:
         raise InvalidInput(
-            f"volume {unplaced!r} is on no node yet, and a timeslot keeps no room for it: mount it once outside of one",
+            f"volume {unplaced!r} has no node yet, and a timeslot reserves no storage: mount it once outside of one",
             code="volume-unplaced",
             details={"volume": unplaced},
         )
 
 
-def check_reach(volumes: Sequence[Volume], pool: Pool) -> None:
-    """InvalidInput where no node of the pool could have all of them."""
+def check_available(volumes: Sequence[Volume], pool: Pool) -> None:
+    """Raise InvalidInput if no node of the pool could have all of them."""
     for volume in volumes:
         if volume.pool_id != pool.id:
             raise InvalidInput(
@@ -49,7 +49,7 @@ def check_reach(volumes: Sequence[Volume], pool: Pool) -> None:
     if len({(volume.node_id, volume.node) for volume in placed}) > 1:
         where = ", ".join(f"{volume.name} on node {volume.node}" for volume in placed)
         raise InvalidInput(
-            f"one task can mount them only where all of them are: {where}",
+            f"the volumes are on different nodes, and one task cannot mount them all: {where}",
             code="volumes-apart",
             details={"volumes": {volume.name: volume.node for volume in placed}},
         )

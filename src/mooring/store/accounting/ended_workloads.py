@@ -1,4 +1,4 @@
-"""One compact record of each workload that ended: it stays when the workload and its history are gone."""
+"""Compact records of ended workloads, which are retained after the workloads and their history are purged."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from uuid import UUID
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store.sets import Statement, Writes
+from mooring.store.core.batch_sql import Statement, Writes
+from mooring.store.core.types import EPOCH
 from mooring.store.tables import workload_records
-from mooring.store.types import EPOCH
 
 _NODES = {
     "postgresql": "coalesce(jsonb_agg(DISTINCT t.node_name) FILTER (WHERE t.node_name IS NOT NULL), '[]')",
     "sqlite": "json_group_array(DISTINCT t.node_name) FILTER (WHERE t.node_name IS NOT NULL)",
 }
-# All tasks of a workload ask for the same.
+# All tasks of a workload request the same amounts.
 _TIMES_REQUEST = {
     "postgresql": """
         SELECT coalesce(jsonb_object_agg(r.key, r.value::bigint * l.level), '{{}}')
@@ -80,13 +80,13 @@ _INSERT = {dialect: _insertion(dialect) for dialect in EPOCH}
 
 
 def write(writes: Writes, workload_ids: Sequence[UUID]) -> None:
-    """Record these workloads, whose end is a part of the same transaction; there may be none."""
+    """Record the workloads, if any, that end in the same transaction."""
     if workload_ids:
         writes.add(_INSERT[writes.dialect], [(id,) for id in workload_ids])
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
+async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:
     record = workload_records.c
-    oldest = select(record.workload_id).where(record.ended_at < before).order_by(record.ended_at).limit(most)
+    oldest = select(record.workload_id).where(record.ended_at < before).order_by(record.ended_at).limit(limit)
     gone = record.workload_id.in_(oldest.correlate(None))
     return (await connection.execute(delete(workload_records).where(gone))).rowcount

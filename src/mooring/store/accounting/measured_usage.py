@@ -1,4 +1,4 @@
-"""What tasks really used, as their agents measured it: never the ledger's `used`, which is what they were given."""
+"""Usage of tasks as measured by agents, in contrast to the ledger's `used`, which is the allocated amount."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from uuid import UUID
 from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store import sets
-from mooring.store.sets import Statement, Writes
+from mooring.store.accounting.usage import day_of
+from mooring.store.core import batch_sql
+from mooring.store.core.batch_sql import Statement, Writes
 from mooring.store.tables import task_usage
-from mooring.store.usage import day_of
 
 COUNTED = frozenset({"cpu", "memory"})
-"""Slots that days are summed up of."""
+"""Slots whose usage is summed up by day."""
 
-# An agent speaks for the tasks of its own node, and a task may be forgotten by now.
+# An agent reports only on tasks of its own node. The join also drops tasks that are purged by now.
 _OWN = "JOIN tasks t ON t.id = i.task_id AND t.node_id = i.node_id"
 _ROWS = {
     "task_id": "uuid",
@@ -30,7 +30,7 @@ _ROWS = {
     "amount": "bigint",
     "seconds": "bigint",
 }
-# Before the rows themselves, whose presence says that they are summed up: what is written twice counts once.
+# Runs before the insert of the rows. An existing row is already summed up, so a repeated write counts once.
 _SUM_UP = Statement(
     f"""
     INSERT INTO measured_buckets (starts_at, pool, project_id, user_id, slot_name, amount_minutes)
@@ -68,7 +68,7 @@ _ACTIVE = Statement(
 
 
 class Average(NamedTuple):
-    """What a task on a node used of a slot, on average over some seconds."""
+    """The average amount of a slot that a task on a node used over some seconds."""
 
     task_id: UUID
     node_id: UUID
@@ -79,7 +79,7 @@ class Average(NamedTuple):
 
 
 async def write(connection: AsyncConnection, averages: Sequence[Average], active: Mapping[UUID, datetime]) -> None:
-    """Of any number of tasks: their averages, and when those were last active whose idleness has an end."""
+    """Store the averages of tasks, and the last activity of those whose workloads have an idle timeout."""
     writes = Writes.on(connection)
     counted = [(*one[:3], day_of(one.measured_at), *one[3:]) for one in averages if one.slot in COUNTED]
     if counted:
@@ -88,7 +88,7 @@ async def write(connection: AsyncConnection, averages: Sequence[Average], active
         writes.add(_INSERT, averages)
     if active:
         writes.add(_ACTIVE, sorted(active.items()))
-    await writes.make(connection)
+    await writes.execute(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ class Newest:
 
 
 async def newest(connection: AsyncConnection, task_ids: Collection[UUID], since: datetime) -> dict[UUID, Newest]:
-    """The last averages of these tasks, of those that have some since then."""
+    """Return the newest averages of the given tasks; tasks without any since the given time are absent."""
     own = task_usage.c
     last = (
         select(own.task_id, func.max(own.measured_at, type_=own.measured_at.type).label("at"))
-        .where(sets.among(own.task_id, task_ids), own.measured_at >= since)
+        .where(batch_sql.among(own.task_id, task_ids), own.measured_at >= since)
         .group_by(own.task_id)
         .subquery()
     )
@@ -118,17 +118,17 @@ async def newest(connection: AsyncConnection, task_ids: Collection[UUID], since:
 
 
 async def last_measured(connection: AsyncConnection, task_ids: Collection[UUID]) -> dict[UUID, datetime]:
-    """When these tasks were measured last, of those that ever were."""
+    """Return the time of the last measurement of each given task; tasks without any are absent."""
     own = task_usage.c
     newest = func.max(own.measured_at, type_=own.measured_at.type).label("at")
     rows = await connection.execute(
-        select(own.task_id, newest).where(sets.among(own.task_id, task_ids)).group_by(own.task_id)
+        select(own.task_id, newest).where(batch_sql.among(own.task_id, task_ids)).group_by(own.task_id)
     )
     return {row.task_id: row.at for row in rows}
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget the oldest averages; the sums of their days stay."""
+async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete the oldest averages and return the number of rows; the daily sums are retained."""
     key = tuple(task_usage.primary_key.columns)
-    oldest = select(*key).where(task_usage.c.measured_at < before).order_by(task_usage.c.measured_at).limit(most)
+    oldest = select(*key).where(task_usage.c.measured_at < before).order_by(task_usage.c.measured_at).limit(limit)
     return (await connection.execute(delete(task_usage).where(tuple_(*key).in_(oldest)))).rowcount

@@ -1,6 +1,6 @@
-"""Who occupies how much: the ledger summed over all axes at once, for reports and proofs.
+"""Occupancy by keypair, user, project, domain and node, summed from the ledger in one query, for reports.
 
-Passes and commits use the counters, which are these sums kept current.
+Scheduling passes and commits use the counters instead, which hold the same sums and are updated with each change.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store.differences import OCCUPYING_LIST
-from mooring.store.engine import without_haste
-from mooring.store.sets import Statement
-from mooring.store.types import as_uuid
+from mooring.store.audit.ledger_diff import OCCUPYING_LIST
+from mooring.store.core.engine import allow_long_statements
+from mooring.store.core.types import as_uuid
 
 Slots = dict[str, int]
 K = TypeVar("K")
@@ -23,7 +22,10 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """By slot what each occupies: tenants over all pools and without their private work, nodes by pool."""
+    """Occupied amounts by slot: of tenants across all pools, and of nodes by pool.
+
+    Lost tasks, private workloads and workloads in timeslots count for nodes only.
+    """
 
     keypairs: dict[str, Slots] = field(default_factory=dict)
     users: dict[UUID, Slots] = field(default_factory=dict)
@@ -33,12 +35,15 @@ class Occupancy:
 
 
 async def occupancy(connection: AsyncConnection) -> Occupancy:
-    """All five axes from one statement, hence from one snapshot."""
-    await without_haste(connection)
+    """Return all five groupings from one statement, hence from one snapshot.
+
+    Exactly one of the keys in each row is not null; it identifies the grouping.
+    """
+    await allow_long_statements(connection)
     found = Occupancy()
     tenants = (found.users, found.projects, found.domains)
     for access_key, *ids, node_id, pool, slot, amount, charged in await connection.execute(
-        text(statement(connection.dialect.name))
+        text(_BY_GROUPING_SETS if connection.dialect.name == "postgresql" else _BY_UNION)
     ):
         if node_id is not None:
             found.nodes.setdefault(pool, {}).setdefault(as_uuid(node_id), {})[slot] = int(amount)
@@ -50,30 +55,19 @@ async def occupancy(connection: AsyncConnection) -> Occupancy:
     return found
 
 
-async def of_node(connection: AsyncConnection, node_id: UUID) -> Slots:
-    """What is occupied of one node, found by index."""
-    rows = await _OF_NODE.read(connection, [(node_id,)])
-    return {slot: int(amount) for slot, amount in rows}
-
-
 def _put(axis: dict[K, Slots], key: K, slot: str, charged: int) -> None:
     if charged:
         axis.setdefault(key, {})[slot] = int(charged)
 
 
-def statement(dialect: str) -> str:
-    """The one statement: groups of a row are told by which of its keys is not null."""
-    return _BY_GROUPING_SETS if dialect == "postgresql" else _BY_UNION
-
-
-# A task occupies what it requested until it is known what it uses.
+# A task occupies its request until it has started.
 AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
-IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-# Lost tasks are charged to their nodes alone, and so is private work and what is inside a timeslot.
+_IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
+# Lost tasks, private workloads and workloads in timeslots are charged to their nodes alone.
 _CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {AMOUNT} ELSE 0 END"
 _SUMS = f"a.slot_name, sum({AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
-_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {IS_LIVE}"
-# First by workload and by node, which leaves few rows and which PostgreSQL does in parallel.
+_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
+# Sums by workload and by node first: this leaves few rows, and PostgreSQL computes them in parallel.
 _OCCUPIED = f"""
     WITH by_workload AS (SELECT t.workload_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name),
     by_node AS (SELECT t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name),
@@ -99,7 +93,7 @@ _BY_GROUPING_SETS = f"""
 
 
 def _axis(own: str) -> str:
-    """The sums by one of the keys, with null in place of the others."""
+    """Return a query for the sums by one key, with null for the others."""
     keys = ", ".join(key if key == own else "NULL" for key in _KEYS)
     return (
         f"SELECT {keys}, pool, slot_name, sum(amount), sum(charged) FROM occupied"
@@ -108,10 +102,3 @@ def _axis(own: str) -> str:
 
 
 _BY_UNION = f"{_OCCUPIED} {' UNION ALL '.join(map(_axis, _KEYS))}"
-_OF_NODE = Statement(
-    f"""
-    SELECT a.slot_name, sum({AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
-    JOIN resource_allocations a ON a.task_id = t.id WHERE {IS_LIVE} GROUP BY a.slot_name
-    """,
-    {"id": "uuid"},
-)

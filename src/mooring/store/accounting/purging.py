@@ -1,6 +1,7 @@
-"""What is old enough to be forgotten: ended workloads with all that belongs to them, and history. In small batches.
+"""Deletion of old ended workloads with their dependent rows, and of old history, in small batches.
 
-Freed ledger rows go with their tasks, and only behind the last day whose usage is settled: no sum ever changes.
+Freed ledger rows are deleted with their tasks, and only up to the last day whose usage is settled, so that no sum ever
+changes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store import usage
-from mooring.store.sets import among
+from mooring.store.accounting import usage
+from mooring.store.core.batch_sql import among
 from mooring.store.tables import (
     attempts,
     dependencies,
@@ -25,16 +26,17 @@ from mooring.store.tables import (
     workloads,
 )
 
-_MOST_TASKS = 5000
-"""Of all workloads that go at once; a single larger one goes alone."""
+_MAX_TASKS = 5000
+"""Maximum tasks of the workloads in one batch; a workload with more is deleted alone."""
 
 
-async def purge_workloads(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget workloads that ended before then, with tasks, ledger rows, history and attempts; how many went.
+async def purge_workloads(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete workloads that ended before the given time and return their number.
 
-    Those stay that a node is still charged for, and those that living work depends on.
+    Their tasks, ledger rows, history and attempts are deleted with them.
+    Workloads that a node is still charged for, and those that live workloads depend on, are retained.
     """
-    boundary = await _settled(connection, before)
+    cutoff = await _settled(connection, before)
     charged = select(tasks.c.id).where(tasks.c.workload_id == workloads.c.id, tasks.c.freed_at.is_(None))
     dependent = workloads.alias()
     awaited = (
@@ -45,15 +47,15 @@ async def purge_workloads(connection: AsyncConnection, before: datetime, most: i
     number_of_tasks = select(func.count()).where(tasks.c.workload_id == workloads.c.id).scalar_subquery()
     found = await connection.execute(
         select(workloads.c.id, number_of_tasks)
-        .where(workloads.c.ended_at < boundary, ~charged.exists(), ~awaited.exists())
+        .where(workloads.c.ended_at < cutoff, ~charged.exists(), ~awaited.exists())
         .order_by(workloads.c.ended_at)
-        .limit(most)
+        .limit(limit)
     )
     gone: list[UUID] = []
     number = 0
     for workload_id, own in found:
         number += own
-        if gone and number > _MOST_TASKS:
+        if gone and number > _MAX_TASKS:
             break
         gone.append(workload_id)
     if gone:
@@ -70,16 +72,16 @@ async def purge_workloads(connection: AsyncConnection, before: datetime, most: i
     return len(gone)
 
 
-async def purge_replaced_tasks(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget earlier attempts of work that lives on, with their ledger rows."""
-    boundary = await _settled(connection, before)
+async def purge_replaced_tasks(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete replaced tasks of live workloads, with their ledger rows, and return their number."""
+    cutoff = await _settled(connection, before)
     oldest = (
         select(tasks.c.id)
-        .where(tasks.c.ended_at < boundary, tasks.c.freed_at < boundary, ~tasks.c.current)
+        .where(tasks.c.ended_at < cutoff, tasks.c.freed_at < cutoff, ~tasks.c.current)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(workloads.c.ended_at.is_(None))
         .order_by(tasks.c.ended_at)
-        .limit(most)
+        .limit(limit)
     )
     gone = list((await connection.execute(oldest)).scalars())
     if gone:
@@ -87,13 +89,13 @@ async def purge_replaced_tasks(connection: AsyncConnection, before: datetime, mo
     return len(gone)
 
 
-async def purge_history(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget changes of statuses and attempts, of what lives on too."""
-    first = select(status_history.c.id, status_history.c.at).order_by(status_history.c.id).limit(most).subquery()
-    told = status_history.c.id.in_(select(first.c.id).where(first.c.at < before))
+async def purge_history(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete old status changes and attempts, also of live workloads, and return the number of rows."""
+    first = select(status_history.c.id, status_history.c.at).order_by(status_history.c.id).limit(limit).subquery()
+    outdated = status_history.c.id.in_(select(first.c.id).where(first.c.at < before))
     old = (attempts.c.id < _first_id(before), attempts.c.last_at < before)
-    oldest = select(attempts.c.id).where(*old).order_by(attempts.c.id).limit(most).correlate(None)
-    gone = (await connection.execute(delete(status_history).where(told))).rowcount
+    oldest = select(attempts.c.id).where(*old).order_by(attempts.c.id).limit(limit).correlate(None)
+    gone = (await connection.execute(delete(status_history).where(outdated))).rowcount
     return gone + (await connection.execute(delete(attempts).where(attempts.c.id.in_(oldest)))).rowcount
 
 
@@ -110,5 +112,8 @@ async def _settled(connection: AsyncConnection, before: datetime) -> datetime:
 
 
 def _first_id(moment: datetime) -> UUID:
-    """Ids begin with the milliseconds of their making, so that the oldest are found without an index of their own."""
+    """Return the smallest id of the given moment.
+
+    Ids begin with their creation time in milliseconds, so that the primary key finds the oldest rows.
+    """
     return UUID(int=int(moment.timestamp() * 1000) << 80)

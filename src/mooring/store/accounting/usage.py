@@ -1,7 +1,7 @@
-"""Who used what on which day, counted from the ledger: for reports and for fair share.
+"""Daily usage by pool, project, user and slot, counted from the ledger for reports and fair share.
 
-A day is counted as a whole and its buckets are replaced, so that counting it again changes nothing. What a task uses
-begins when it runs and ends when it ends; a lost one costs its tenant nothing more, though its node stays charged.
+A day is counted as a whole and its buckets are replaced, so counting is idempotent. The usage of a task lasts from its
+start to its end. A lost task costs its tenant nothing more, although its node stays charged.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import USING
-from mooring.store import sets
-from mooring.store.engine import without_haste
-from mooring.store.sets import Statement, Writes
+from mooring.store.core import batch_sql
+from mooring.store.core.batch_sql import Statement, Writes
+from mooring.store.core.engine import allow_long_statements
+from mooring.store.core.types import EPOCH, as_uuid
 from mooring.store.tables import (
     domains,
     measured_buckets,
@@ -29,13 +30,12 @@ from mooring.store.tables import (
     settled_days,
     usage_buckets,
 )
-from mooring.store.types import EPOCH, as_uuid
 
 DAY = timedelta(days=1)
 _SETTLED_AFTER = timedelta(hours=1)
-"""Transactions that began before midnight have long ended by then, and so have differences between clocks."""
-_MOST_DAYS = 31
-"""Counted at once, where many were missed."""
+"""Delay after midnight that exceeds both open transactions of the day before and clock skew."""
+_MAX_DAYS = 31
+"""Maximum days counted at once, after a long outage."""
 
 _SINCE = "CASE WHEN a.used_at > i.starts_at THEN a.used_at ELSE i.starts_at END"
 _UNTIL = "CASE WHEN u.until < i.ends_at THEN u.until ELSE i.ends_at END"
@@ -43,7 +43,7 @@ _using = ", ".join(f"'{status}'" for status in sorted(USING))
 
 
 def _count(epoch: str) -> Statement:
-    # Whole seconds at both ends: the parts of a use that goes over midnight add up to the whole.
+    # Both ends are truncated to whole seconds, so that the parts of usage across midnight add up exactly.
     return Statement(
         f"""
         SELECT i.ordinal, p.name, w.project_id, w.user_id, a.slot_name, a.used,
@@ -79,7 +79,7 @@ _DECAYED = Statement(
 
 
 class Bucket(NamedTuple):
-    """So many seconds in all did a user of a project use this amount in a pool on a day."""
+    """The total seconds for which a user in a project used an amount of a slot in a pool on a day."""
 
     day: datetime
     pool: str
@@ -95,24 +95,24 @@ def day_of(moment: datetime) -> datetime:
 
 
 async def open_days(connection: AsyncConnection, now: datetime) -> list[datetime]:
-    """The days to count, oldest first: all since the last settled one, today included."""
+    """Return the days to count, oldest first: those after the last settled day, with today, at most `_MAX_DAYS`."""
     first = await settled_until(connection)
     if first is None:
         founded = (await connection.execute(select(func.min(domains.c.created_at)))).scalar_one()
         first = day_of(founded or now)
     number = (day_of(now) - first) // DAY + 1
-    return [first + DAY * count for count in range(min(number, _MOST_DAYS))]
+    return [first + DAY * count for count in range(min(number, _MAX_DAYS))]
 
 
 async def settled_until(connection: AsyncConnection) -> datetime | None:
-    """The end of the last day whose buckets are final; None if there is none."""
+    """Return the end of the last day whose buckets are final; None if there is none."""
     last = (await connection.execute(select(func.max(settled_days.c.starts_at)))).scalar_one()
     return None if last is None else last + DAY
 
 
 async def count(connection: AsyncConnection, days: Sequence[datetime], now: datetime) -> list[Bucket]:
-    """What the ledger says of these days, the last of which may not be over."""
-    await without_haste(connection)
+    """Return the buckets of the given days from the ledger, up to `now` for the current day."""
+    await allow_long_statements(connection)
     rows = await _COUNT[connection.dialect.name].read(
         connection, [(day, day + DAY) for day in days], now=now, since=days[0]
     )
@@ -126,20 +126,20 @@ async def count(connection: AsyncConnection, days: Sequence[datetime], now: date
 async def replace(
     connection: AsyncConnection, days: Sequence[datetime], buckets: Sequence[Bucket], now: datetime
 ) -> None:
-    """These are the buckets of these days, as they were counted at `now`."""
+    """Replace the buckets of the given days by those counted at `now`, and settle the days that are final."""
     await connection.execute(delete(usage_buckets).where(usage_buckets.c.starts_at.in_(days)))
     columns = [column.name for column in usage_buckets.columns]
     settled = [{"starts_at": day} for day in days if day + DAY + _SETTLED_AFTER <= now]
     writes = Writes.on(connection)
-    sets.insert(writes, usage_buckets, [dict(zip(columns, bucket, strict=True)) for bucket in buckets])
-    sets.insert(writes, settled_days, settled)
-    await writes.make(connection)
+    batch_sql.insert(writes, usage_buckets, [dict(zip(columns, bucket, strict=True)) for bucket in buckets])
+    batch_sql.insert(writes, settled_days, settled)
+    await writes.execute(connection)
 
 
 async def decayed(
     connection: AsyncConnection, pool: str, shares: Mapping[datetime, float]
 ) -> dict[tuple[UUID, UUID], dict[str, float]]:
-    """Amount times seconds by (project, user) and slot, each day counting as much as its share says."""
+    """Return amount times seconds by (project, user) and slot, with each day weighted by its factor in `shares`."""
     found: dict[tuple[UUID, UUID], dict[str, float]] = defaultdict(dict)
     for project_id, user_id, slot, used in await _DECAYED.read(connection, list(shares.items()), pool=pool):
         found[as_uuid(project_id), as_uuid(user_id)][slot] = used
@@ -147,7 +147,7 @@ async def decayed(
 
 
 async def capacity(connection: AsyncConnection, pool: str) -> dict[str, int]:
-    """What the nodes of a pool have to give, whatever is taken of it."""
+    """Return the allocatable amounts of the nodes of a pool, whether allocated or not."""
     rows = await connection.execute(
         select(node_resources.c.slot_name, func.sum(node_resources.c.allocatable))
         .join(nodes, nodes.c.id == node_resources.c.node_id)
@@ -162,14 +162,14 @@ async def domains_of_projects(connection: AsyncConnection) -> dict[UUID, UUID]:
     return {row.id: row.domain_id for row in await connection.execute(select(projects.c.id, projects.c.domain_id))}
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget the buckets of the oldest days that were over before then; how many days went.
+async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete the buckets of the oldest days that ended before the given time, and return the number of days.
 
-    The last settled day stays known: counting goes on behind it.
+    The last settled day is retained, because counting continues after it.
     """
     day = settled_days.c.starts_at
     last = select(func.max(day)).scalar_subquery()
-    oldest = select(day).where(day <= before - DAY, day < last).order_by(day).limit(most)
+    oldest = select(day).where(day <= before - DAY, day < last).order_by(day).limit(limit)
     gone = list((await connection.execute(oldest)).scalars())
     for table in (usage_buckets, measured_buckets, settled_days):
         await connection.execute(delete(table).where(table.c.starts_at.in_(gone)))

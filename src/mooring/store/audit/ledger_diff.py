@@ -1,28 +1,27 @@
-"""What is kept twice and does not agree: ledger and volumes against counters and copies, each in one statement.
+"""Differences between the ledger and the counters of nodes, tenants and devices: one query each.
 
-The database compares and answers with the differences alone, so that a million rows cost no memory here.
+The database compares and returns differences only, so that a million rows need no memory here.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
-from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS
-from mooring.model.volumes import STORAGE
-from mooring.store.types import as_uuid
+from mooring.model.tenancy.quotas import PRIVATE_SESSIONS, SESSIONS
+from mooring.model.workloads.volumes import STORAGE
+from mooring.store.core.types import as_uuid
 
 OCCUPYING_LIST = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
 _IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
 
 
-class NodeDifference(NamedTuple):
-    """A counter of a node; (held, reserved, used, leaving) each. `node`: its name, None if there is no such row."""
+class NodeDiff(NamedTuple):
+    """A counter of a node: (held, reserved, used, leaving). `node`: its name; None if it has no such counter."""
 
     node_id: UUID
     slot: str
@@ -31,8 +30,8 @@ class NodeDifference(NamedTuple):
     found: tuple[int, ...]
 
 
-class TenantDifference(NamedTuple):
-    """A counter of a tenant; (reserved, used) each."""
+class TenantDiff(NamedTuple):
+    """A counter of a tenant: (reserved, used)."""
 
     scope: str
     tenant_id: str
@@ -40,9 +39,10 @@ class TenantDifference(NamedTuple):
     slot: str
     expected: tuple[int, int]
     found: tuple[int, int]
+    exists: bool
 
 
-class DeviceDifference(NamedTuple):
+class DeviceDiff(NamedTuple):
     node_id: UUID
     slot: str
     device: int
@@ -52,7 +52,7 @@ class DeviceDifference(NamedTuple):
 
 
 class Overbooked(NamedTuple):
-    """The most that is promised of a node at one time."""
+    """A node with more capacity reserved for timeslots at one time than it has."""
 
     node: str
     slot: str
@@ -60,106 +60,35 @@ class Overbooked(NamedTuple):
     promised: int
 
 
-class CopyDifference(NamedTuple):
-    """What a task's readable copy has otherwise than the ledger, slot by slot."""
-
-    task_id: UUID
-    status: str
-    expected: dict[str, Any]
-    found: dict[str, Any]
-
-
-async def of_nodes(connection: AsyncConnection) -> list[NodeDifference]:
+async def of_nodes(connection: AsyncConnection) -> list[NodeDiff]:
     rows = await connection.execute(text(_NODES))
     return [
-        NodeDifference(as_uuid(row[0]), row[1], row[2], tuple(map(int, row[3:7])), tuple(map(int, row[7:11])))
-        for row in rows
+        NodeDiff(as_uuid(row[0]), row[1], row[2], tuple(map(int, row[3:7])), tuple(map(int, row[7:11]))) for row in rows
     ]
 
 
-async def of_tenants(connection: AsyncConnection) -> list[TenantDifference]:
-    """In the order of their keys, which is that of locks."""
+async def of_tenants(connection: AsyncConnection) -> list[TenantDiff]:
+    """Return differences in the order of their keys, which is the lock order."""
     ids = {f"{name}_text": _as_text(connection, f"{name}_id") for name in ("user", "project", "domain")}
     rows = await connection.execute(text(_TENANTS.format(**ids)))
     return [
-        TenantDifference(row[0], row[1], row[2], row[3], (int(row[4]), int(row[5])), (int(row[6]), int(row[7])))
+        TenantDiff(row[0], row[1], row[2], row[3], (int(row[4]), int(row[5])), (int(row[6]), int(row[7])), bool(row[8]))
         for row in sorted(rows, key=tuple)
     ]
 
 
-async def of_devices(connection: AsyncConnection) -> list[DeviceDifference]:
+async def of_devices(connection: AsyncConnection) -> list[DeviceDiff]:
     rows = await connection.execute(text(_DEVICES))
-    return [DeviceDifference(as_uuid(row[0]), row[1], row[2], row[3], int(row[4]), int(row[5])) for row in rows]
+    return [DeviceDiff(as_uuid(row[0]), row[1], row[2], row[3], int(row[4]), int(row[5])) for row in rows]
 
 
 async def of_timeslots(connection: AsyncConnection) -> list[Overbooked]:
-    """The nodes of which at some time more is promised to timeslots than they have.
+    """Return nodes that are overbooked by timeslots at some time.
 
-    Those at risk are known to have lost their room, and what an operator takes is above everything.
+    Timeslots at risk are known to lack capacity, and maintenance overrides bookings, so neither counts.
     """
     rows = await connection.execute(text(_OVERBOOKED.format(unfolded=_unfolded_request(connection))))
     return [Overbooked(node, slot, int(allocatable), int(promised)) for node, slot, allocatable, promised in rows]
-
-
-async def of_requested(connection: AsyncConnection) -> list[CopyDifference]:
-    """Of `tasks.requested_slots`."""
-    truth = "SELECT a.task_id, a.slot_name, a.requested FROM resource_allocations a"
-    return await _copies(connection, truth, _unfolded(connection, "requested_slots"))
-
-
-async def of_occupied(connection: AsyncConnection) -> list[CopyDifference]:
-    """Of `tasks.occupied_slots`: what the ledger's live rows have."""
-    truth = f"""
-        SELECT a.task_id, a.slot_name, a.held + a.reserved + a.used
-        FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE} AND t.freed_at IS NULL
-    """
-    return await _copies(connection, truth, _unfolded(connection, "occupied_slots"))
-
-
-async def of_device_copies(connection: AsyncConnection) -> list[CopyDifference]:
-    """Of `tasks.devices`: slot and index to the amount."""
-    if connection.dialect.name == "postgresql":
-        each = "jsonb_each(t.devices) AS s, jsonb_array_elements(s.value) AS e"
-    else:
-        each = "json_each(t.devices) AS s, json_each(s.value) AS e"
-    truth = """
-        SELECT a.task_id, a.slot_name || ' ' || a.device_index, a.amount FROM device_allocations a
-        WHERE a.freed_at IS NULL
-    """
-    copy = f"""
-        SELECT t.id, s.key || ' ' || (e.value ->> 0), CAST(e.value ->> 1 AS bigint)
-        FROM tasks t, {each} WHERE t.devices IS NOT NULL
-    """
-    return await _copies(connection, truth, copy)
-
-
-async def _copies(connection: AsyncConnection, truth: str, copy: str) -> list[CopyDifference]:
-    """Both as (task, name, amount)."""
-    rows = await connection.execute(
-        text(
-            f"""
-            WITH truth (task_id, name, amount) AS ({truth}), copy (task_id, name, amount) AS ({copy}),
-            wrong (task_id, name, amount, is_truth) AS (
-                SELECT task_id, name, amount, 1 FROM (SELECT * FROM truth EXCEPT SELECT * FROM copy) AS missing
-                UNION ALL
-                SELECT task_id, name, amount, 0 FROM (SELECT * FROM copy EXCEPT SELECT * FROM truth) AS surplus
-            )
-            SELECT wrong.task_id, t.status, wrong.name, wrong.amount, wrong.is_truth
-            FROM wrong JOIN tasks t ON t.id = wrong.task_id ORDER BY wrong.task_id, wrong.name
-            """
-        )
-    )
-    found: dict[tuple[UUID, str], tuple[dict[str, Any], dict[str, Any]]] = defaultdict(lambda: ({}, {}))
-    for task_id, status, name, amount, is_truth in rows:
-        expected, copied = found[as_uuid(task_id), status]
-        (expected if is_truth else copied)[name] = amount
-    return [CopyDifference(*task, *sides) for task, sides in found.items()]
-
-
-def _unfolded(connection: AsyncConnection, column: str) -> str:
-    """A copy as rows: JSON objects compare by their contents, whatever the order of their keys."""
-    each = "jsonb_each_text" if connection.dialect.name == "postgresql" else "json_each"
-    return f"SELECT t.id, s.key, CAST(s.value AS bigint) FROM tasks t, {each}(t.{column}) AS s"
 
 
 def _unfolded_request(connection: AsyncConnection) -> str:
@@ -168,7 +97,7 @@ def _unfolded_request(connection: AsyncConnection) -> str:
 
 
 def _as_text(connection: AsyncConnection, column: str) -> str:
-    """An id as the key of a tenant's counter has it; SQLite keeps ids as their digits alone."""
+    """Return SQL for an id as the counters of tenants store it; SQLite stores ids without hyphens."""
     if connection.dialect.name == "postgresql":
         return f"CAST({column} AS text)"
     parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
@@ -199,7 +128,7 @@ _NODES = f"""
     ORDER BY max(c.node), c.slot_name
 """
 
-# First everything by workload, then by owner and pool, which leaves few rows; then for each that is charged with it.
+# Sums by workload first, then by owner and pool, which leaves few rows; then for each tenant that is charged.
 _TENANTS = f"""
     WITH charged AS (
         SELECT w.access_key, w.user_id, w.project_id, w.domain_id, p.name AS pool, o.slot_name,
@@ -219,14 +148,14 @@ _TENANTS = f"""
         WHERE w.id IN (SELECT t.workload_id FROM tasks t WHERE t.status IN ({OCCUPYING_LIST}))
         GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, p.name, w.private
     ),
-    kept AS (
+    stored AS (
         SELECT v.project_id, o.domain_id, p.name AS pool, '{STORAGE}' AS slot_name, 0 AS reserved, sum(v.size) AS used
         FROM volumes v JOIN projects o ON o.id = v.project_id JOIN pools p ON p.id = v.pool_id
         GROUP BY v.project_id, o.domain_id, p.name
     ),
     of_projects AS (
         SELECT project_id, domain_id, pool, slot_name, reserved, used FROM charged
-        UNION ALL SELECT project_id, domain_id, pool, slot_name, reserved, used FROM kept
+        UNION ALL SELECT project_id, domain_id, pool, slot_name, reserved, used FROM stored
     ),
     expected AS (
         SELECT 'keypair' AS scope, access_key AS tenant_id, '' AS pool, slot_name, reserved, used FROM charged
@@ -237,12 +166,12 @@ _TENANTS = f"""
         UNION ALL SELECT 'domain', {{domain_text}}, '', slot_name, reserved, used FROM of_projects
     )
     SELECT c.scope, c.tenant_id, c.pool, c.slot_name,
-        sum(c.reserved), sum(c.used), sum(c.counted_reserved), sum(c.counted_used)
+        sum(c.reserved), sum(c.used), sum(c.counted_reserved), sum(c.counted_used), max(c.counted)
     FROM (
-        SELECT scope, tenant_id, pool, slot_name, reserved, used, 0 AS counted_reserved, 0 AS counted_used
+        SELECT scope, tenant_id, pool, slot_name, reserved, used, 0 AS counted_reserved, 0 AS counted_used, 0 AS counted
         FROM expected
         UNION ALL
-        SELECT scope, tenant_id, pool, slot_name, 0, 0, reserved, used FROM tenant_resources
+        SELECT scope, tenant_id, pool, slot_name, 0, 0, reserved, used, 1 FROM tenant_resources
     ) AS c
     GROUP BY c.scope, c.tenant_id, c.pool, c.slot_name
     HAVING sum(c.reserved) <> sum(c.counted_reserved) OR sum(c.used) <> sum(c.counted_used)
@@ -262,7 +191,7 @@ _DEVICES = """
     ORDER BY max(c.node), c.slot_name, c.device_index
 """
 
-# What ends makes room for what begins at the same moment.
+# A timeslot that ends frees its capacity for one that begins at the same moment.
 _OVERBOOKED = """
     WITH promised AS (
         SELECT p.node_id, q.key AS slot_name, s.eligible_at, s.ends_at, p.tasks * CAST(q.value AS bigint) AS amount

@@ -1,30 +1,36 @@
-"""The proof that ledger, counters, readable copies and statuses agree: what must hold, and where it does not.
+"""The audit: rules by which ledger, counters, readable copies and statuses agree, and the violations of them.
 
-Every rule is a question whose answer is what breaks it; nothing is read of what is right.
+Each query returns violations only, so that a consistent database costs little memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from uuid import UUID
 
-from sqlalchemy import Table, func, or_, select, text
+from sqlalchemy import Table, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import (
     OCCUPYING,
     TaskStatus,
     WorkloadStatus,
-    as_derived,
+    counted_status,
     derive,
     is_end,
     is_workload_end,
 )
-from mooring.model.workloads import Kind
-from mooring.store import differences
-from mooring.store.engine import keeps_copies, without_haste
+from mooring.model.workloads.workload import Kind
+from mooring.store.audit import counters, evidence, inconsistencies, ledger_diff
+from mooring.store.audit import tasks as task_audit
+from mooring.store.audit import workloads as workload_audit
+from mooring.store.audit.corrections import Correction, Verdict, shown
+from mooring.store.core.chunks import chunks
+from mooring.store.core.engine import allow_long_statements, writes_ledger_copies
+from mooring.store.core.types import as_uuid
 from mooring.store.tables import (
     device_allocations,
     holds,
@@ -39,7 +45,7 @@ from mooring.store.tables import (
     workload_volumes,
     workloads,
 )
-from mooring.store.types import as_uuid
+from mooring.store.workloads.arrays import deferred_status
 
 _ledger = resource_allocations.c
 _given = device_allocations.c
@@ -57,12 +63,14 @@ _COUNTED: dict[str, Table] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must hold and does not."""
+    """A violation of a rule."""
 
     rule: str
     subject: str
     expected: str
     found: str
+    ambiguous: bool = False
+    """The sources do not decide it, so a repair leaves it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +80,14 @@ class Audit:
 
 
 async def audit(connection: AsyncConnection) -> Audit:
-    """Compare everything that is kept twice; the connection has to be one of a snapshot."""
-    await without_haste(connection)
+    """Check all rules. The connection must have a snapshot."""
+    await allow_long_statements(connection)
+    of_records, affected = await wrong_records(connection)
     findings = [
-        *await wrong_sums(connection),
-        *await wrong_copies(connection),
+        *of_records,
+        *await _wrong_sums(connection, affected),
         *await _over_capacity(connection),
         *await _overbooked(connection),
-        *await _check_holds(connection),
-        *await _check_tasks(connection),
         *await _check_volumes(connection),
         *await _check_workloads(connection),
     ]
@@ -91,42 +98,89 @@ async def audit(connection: AsyncConnection) -> Audit:
     return Audit(checked, findings)
 
 
-async def wrong_sums(connection: AsyncConnection) -> list[Finding]:
-    """Counters that the ledger does not add up to: those of nodes, tenants and devices."""
+@dataclass(slots=True)
+class _Affected:
+    """Objects whose findings may only follow from the inconsistent records of a task."""
+
+    workloads: set[UUID] = field(default_factory=set)
+    nodes: set[UUID] = field(default_factory=set)
+    tenants: set[str] = field(default_factory=set)
+
+
+async def wrong_records(connection: AsyncConnection) -> tuple[list[Finding], _Affected]:
+    """Return findings about records of tasks, workloads and capacities that contradict each other."""
+    found: list[Finding] = []
+    affected = _Affected()
+    for part in chunks(await inconsistencies.in_tasks(connection)):
+        batch = await evidence.load(connection, part)
+        for own in batch.tasks.values():
+            verdict = task_audit.reconcile(own, batch, copies=writes_ledger_copies(connection))
+            found += _of_verdict(verdict)
+            if verdict.corrections or verdict.unresolved:
+                owner = own.workload
+                affected.workloads.add(owner.id)
+                affected.nodes |= {own.task.node_id, batch.node_named(own.task.node_name)} - {None}
+                affected.tenants |= {owner.access_key, *map(str, (owner.user_id, owner.project_id, owner.domain_id))}
+        found += [
+            Finding("rows have a task", f"task {id}", "a task", "none", True) for id in part if id not in batch.tasks
+        ]
+    wrong = {*await inconsistencies.in_workloads(connection), *await with_wrong_status(connection)}
+    for part in chunks(sorted(wrong - affected.workloads)):
+        for workload in (await workload_audit.load(connection, part)).values():
+            found += _of_verdict(workload_audit.reconcile(workload))
+    return found + _of_verdict(await counters.capacities(connection)), affected
+
+
+def _of_verdict(verdict: Verdict) -> list[Finding]:
+    unresolved = [Finding(each.rule, each.subject, "a majority", each.found, True) for each in verdict.unresolved]
+    return [*map(finding_of, verdict.corrections), *unresolved]
+
+
+def finding_of(correction: Correction) -> Finding:
+    after, before = _stated(correction, "after"), _stated(correction, "before")
+    return Finding(correction.rule, correction.subject, after, before)
+
+
+def _stated(correction: Correction, side: str) -> str:
+    """Return the cells of a correction before or after it, as text."""
+    missing = correction.inserts if side == "before" else correction.deletes
+    if missing:
+        return f"no row in {correction.table.name}"
+    cells = (f"{cell.column} {shown(getattr(cell, side))}" for cell in correction.cells)
+    return f"{correction.table.name} {', '.join(cells)}"
+
+
+async def _wrong_sums(connection: AsyncConnection, affected: _Affected) -> list[Finding]:
+    """Return counters of nodes, tenants and devices that differ from the sums of the ledger."""
     return [
-        *map(_of_node, await differences.of_nodes(connection)),
-        *map(_of_tenant, await differences.of_tenants(connection)),
-        *map(_of_device, await differences.of_devices(connection)),
+        *(_of_node(wrong) for wrong in await ledger_diff.of_nodes(connection) if wrong.node_id not in affected.nodes),
+        *(
+            _of_tenant(wrong)
+            for wrong in await ledger_diff.of_tenants(connection)
+            if wrong.tenant_id not in affected.tenants
+        ),
+        *(
+            _of_device(wrong)
+            for wrong in await ledger_diff.of_devices(connection)
+            if wrong.node_id not in affected.nodes
+        ),
     ]
 
 
-async def wrong_copies(connection: AsyncConnection) -> list[Finding]:
-    """Readable copies that say something else than the ledger."""
-    found = [("JSON = ledger, requested", await differences.of_requested(connection))]
-    if keeps_copies(connection):
-        found.append(("JSON = ledger, occupied", await differences.of_occupied(connection)))
-    found.append(("JSON = devices", await differences.of_device_copies(connection)))
-    return [
-        Finding(rule, f"task {wrong.task_id} ({wrong.status})", str(wrong.expected), str(wrong.found))
-        for rule, copies in found
-        for wrong in copies
-    ]
-
-
-def _of_node(wrong: differences.NodeDifference) -> Finding:
+def _of_node(wrong: ledger_diff.NodeDiff) -> Finding:
     if wrong.node is None:
         return Finding("ledger = counters", f"node {wrong.node_id}, {wrong.slot}", "a counter row", "none")
     expected, found = _Counted(*wrong.expected), _Counted(*wrong.found)
     return Finding("ledger = counters", f"node {wrong.node}, {wrong.slot}", str(expected), str(found))
 
 
-def _of_tenant(wrong: differences.TenantDifference) -> Finding:
+def _of_tenant(wrong: ledger_diff.TenantDiff) -> Finding:
     where = f" in pool {wrong.pool}" if wrong.pool else ""
-    written = ("reserved {} used {}".format(*amounts) for amounts in (wrong.expected, wrong.found))
-    return Finding("ledger = tenants", f"{wrong.scope} {wrong.tenant_id}, {wrong.slot}{where}", *written)
+    expected, found = ("reserved {} used {}".format(*amounts) for amounts in (wrong.expected, wrong.found))
+    return Finding("ledger = tenants", f"{wrong.scope} {wrong.tenant_id}, {wrong.slot}{where}", expected, found)
 
 
-def _of_device(wrong: differences.DeviceDifference) -> Finding:
+def _of_device(wrong: ledger_diff.DeviceDiff) -> Finding:
     rule, device = "allocations = devices", f"{wrong.slot} {wrong.device}"
     if wrong.node is None:
         return Finding(rule, f"node {wrong.node_id}, {device}", "a device", "none")
@@ -146,12 +200,12 @@ class _Counted(NamedTuple):
 async def _overbooked(connection: AsyncConnection) -> list[Finding]:
     return [
         Finding("timeslots within capacity", f"node {node}, {slot}", f"at most {allocatable}", str(promised))
-        for node, slot, allocatable, promised in await differences.of_timeslots(connection)
+        for node, slot, allocatable, promised in await ledger_diff.of_timeslots(connection)
     ]
 
 
 async def _over_capacity(connection: AsyncConnection) -> list[Finding]:
-    """By those that stay; what victims still have is above it until they are gone."""
+    """Return nodes and devices above their capacity; what victims still occupy does not count."""
     counter, device = node_resources.c, node_devices.c
     staying = counter.held + counter.reserved + counter.used - counter.leaving
     rows = await connection.execute(
@@ -175,7 +229,7 @@ async def _over_capacity(connection: AsyncConnection) -> list[Finding]:
             & (_given.device_index == device.device_index),
         )
         .join(tasks, tasks.c.id == _given.task_id)
-        # One that vanished has no capacity any more, and keeps what it has until that ends.
+        # A device that disappeared has capacity 0; its tasks may keep it until they end.
         .where(_given.freed_at.is_(None), tasks.c.preempted_by.is_(None), device.capacity > 0)
         .group_by(nodes.c.name, device.slot_name, device.device_index, device.capacity)
         .having(given > device.capacity)
@@ -186,61 +240,8 @@ async def _over_capacity(connection: AsyncConnection) -> list[Finding]:
     ]
 
 
-async def _check_holds(connection: AsyncConnection) -> Iterator[Finding]:
-    """A place is kept for exactly the tasks that are RESERVED, where they are."""
-    reserved, kept = tasks.c.status == TaskStatus.RESERVED, holds.c.id.is_not(None)
-    rows = await connection.execute(
-        select(tasks.c.id, tasks.c.status, tasks.c.node_id, holds.c.id.label("hold"), holds.c.node_id.label("kept"))
-        .outerjoin(holds, holds.c.task_id == tasks.c.id)
-        .where(
-            or_(reserved & ~kept, ~reserved & kept, reserved & kept & holds.c.node_id.is_distinct_from(tasks.c.node_id))
-        )
-    )
-    return (_of_hold(row) for row in rows.all())
-
-
-def _of_hold(row: Any) -> Finding:
-    expected, found = f"a hold on node {row.node_id}", f"on {row.kept}"
-    if row.hold is None:
-        expected, found = "a hold", "none"
-    elif row.status != TaskStatus.RESERVED:
-        expected, found = "no hold", f"hold {row.hold}"
-    return Finding("reserved = held", f"task {row.id} ({row.status})", expected, found)
-
-
-async def _check_tasks(connection: AsyncConnection) -> list[Finding]:
-    """A task occupies exactly while its status says so, and what it requested."""
-    task, occupying = tasks.c, list(OCCUPYING)
-    ended = [status for status in TaskStatus if is_end(status) and status is not TaskStatus.LOST]
-    asked = select(task.id, task.status, task.node_name)
-    homeless = await connection.execute(
-        asked.where(task.status.in_(occupying), or_(task.node_id.is_(None), task.freed_at.is_not(None)))
-    )
-    unfreed = await connection.execute(asked.where(task.status.in_(ended), task.freed_at.is_(None)))
-    occupied = _ledger.held + _ledger.reserved + _ledger.used
-    unequal = await connection.execute(
-        select(task.id, task.status, _ledger.slot_name, _ledger.requested, occupied)
-        .join(resource_allocations, _ledger.task_id == task.id)
-        .where(task.status.in_(occupying), occupied != _ledger.requested)
-    )
-    return [
-        *(
-            Finding("occupying tasks have a node", f"task {id} ({status})", "a node, not freed", f"{node}")
-            for id, status, node in homeless
-        ),
-        *(
-            Finding("ended tasks are freed", f"task {id} ({status})", "freed", "still charged")
-            for id, status, _ in unfreed
-        ),
-        *(
-            Finding("occupies what it requested", f"task {id} ({status})", f"{slot} {requested}", f"{slot} {amount}")
-            for id, status, slot, requested, amount in unequal
-        ),
-    ]
-
-
 async def _check_volumes(connection: AsyncConnection) -> list[Finding]:
-    """A task is where all volumes are that it mounts, except for those that all nodes have."""
+    """Check that tasks run on the node of the volumes that they mount; shared volumes are on all nodes."""
     task, volume = tasks.c, volumes.c
     apart = await connection.execute(
         select(task.id, task.status, task.node_name, volume.name, volume.node_name.label("home"))
@@ -256,15 +257,15 @@ async def _check_volumes(connection: AsyncConnection) -> list[Finding]:
 
 
 async def _check_workloads(connection: AsyncConnection) -> list[Finding]:
-    """A workload has as many current tasks as it wants, each once, and the status that they make."""
+    """Check that a workload has as many current tasks as it wants, one per index."""
     own, number = workloads.c, func.count(tasks.c.id)
     current = (tasks.c.workload_id == own.id) & tasks.c.current
     counts = await connection.execute(
         select(own.id, own.status, own.replicas, number)
         .outerjoin(tasks, current)
         .group_by(own.id, own.status, own.replicas)
-        # While tasks are replaced there may be some more, or fewer.
-        .where(own.rolling.is_(False))
+        # During a rolling update there may be more or fewer; arrays defer their tasks (see `audit.workloads`).
+        .where(own.rolling.is_(False), own.array.is_(None))
         .having(number != own.replicas)
     )
     doubled = await connection.execute(
@@ -283,30 +284,29 @@ async def _check_workloads(connection: AsyncConnection) -> list[Finding]:
             Finding("one current attempt per task", f"workload {id} ({status})", "each index once", "doubled")
             for id, status in doubled
         ),
-        *await _check_statuses(connection),
     ]
 
 
-async def _check_statuses(connection: AsyncConnection) -> list[Finding]:
-    """Most workloads are in one of a few situations, each of which is derived once."""
-    statement = _SITUATIONS.format(tasks=_TOLD[connection.dialect.name])
+async def with_wrong_status(connection: AsyncConnection) -> dict[UUID, tuple[WorkloadStatus, WorkloadStatus]]:
+    """Return workloads whose status does not follow from their tasks: the stored status, and the derived one.
+
+    Most workloads are in one of a few situations; the status is derived once per situation.
+    """
+    statement = _SITUATIONS.format(tasks=_TASK_COUNTS[connection.dialect.name])
     rows = await connection.execute(text(f"{statement} SELECT DISTINCT {_FACTS} FROM situations"))
-    findings: list[Finding] = []
+    found: dict[UUID, tuple[WorkloadStatus, WorkloadStatus]] = {}
     for situation in [dict(row._mapping) for row in rows]:
         status, derived = WorkloadStatus(situation["status"]), _derived(**situation)
         if status is not derived:
             same = " AND ".join(f"{fact} = :{fact}" for fact in situation)
             wrong = await connection.execute(text(f"{statement} SELECT id FROM situations WHERE {same}"), situation)
-            findings += [
-                Finding("status follows from tasks", f"workload {as_uuid(id)} ({status})", derived, status)
-                for (id,) in wrong
-            ]
-    return findings
+            found |= {as_uuid(id): (status, derived) for (id,) in wrong}
+    return found
 
 
-_FACTS = "status, kind, stopping, is_array, replicas, tasks"
-# The tasks of a situation are told as "RUNNING 3,TERMINATING+ 1"; a successor follows those with a +.
-_TOLD = {
+_FACTS = "status, kind, stopping, is_array, replicas, has_deferred, tasks"
+# The tasks of a situation are written as "RUNNING 3,TERMINATING+ 1"; tasks with a + will be replaced.
+_TASK_COUNTS = {
     "postgresql": "string_agg(status || ' ' || number, ',' ORDER BY status)",
     "sqlite": "group_concat(status || ' ' || number, ',')",
 }
@@ -315,26 +315,30 @@ _SITUATIONS = """
         SELECT workload_id, status || CASE WHEN requeue THEN '+' ELSE '' END AS status, count(*) AS number
         FROM tasks WHERE current GROUP BY workload_id, status, requeue ORDER BY workload_id, status, requeue
     ),
-    told AS (SELECT workload_id, {tasks} AS tasks FROM counted GROUP BY workload_id),
+    listed AS (SELECT workload_id, {tasks} AS tasks FROM counted GROUP BY workload_id),
     situations AS (
         SELECT w.id, w.status, w.kind, w.stopping, w.array IS NOT NULL AS is_array, w.replicas,
-            coalesce(t.tasks, '') AS tasks
-        FROM workloads w LEFT JOIN told t ON t.workload_id = w.id
+            w.array IS NOT NULL AND w.next_index < w.replicas AS has_deferred, coalesce(t.tasks, '') AS tasks
+        FROM workloads w LEFT JOIN listed t ON t.workload_id = w.id
     )
 """
 
 
-def _derived(status: str, kind: str, stopping: bool, is_array: bool, replicas: int, tasks: str) -> WorkloadStatus:
+def _derived(
+    status: str, kind: str, stopping: bool, is_array: bool, replicas: int, has_deferred: bool, tasks: str
+) -> WorkloadStatus:
     current, own = WorkloadStatus(status), list(_statuses(tasks, bool(stopping)))
     if is_workload_end(current):
         alive = any(not is_end(task) for task in own)
         return WorkloadStatus.TERMINATING if alive else current
+    if has_deferred:
+        own.append(deferred_status(ended=False, stopping=bool(stopping)))
     service = kind == Kind.DEPLOYMENT
     return derive(current, own, desired=replicas, service=service, stopping=bool(stopping), array=bool(is_array))
 
 
-def _statuses(told: str, stopping: bool) -> Iterator[TaskStatus]:
-    for part in filter(None, told.split(",")):
+def _statuses(listed: str, stopping: bool) -> Iterator[TaskStatus]:
+    for part in filter(None, listed.split(",")):
         name, number = part.split(" ")
-        status = as_derived(TaskStatus(name.rstrip("+")), requeue=name.endswith("+"), stopping=stopping)
+        status = counted_status(TaskStatus(name.rstrip("+")), requeue=name.endswith("+"), stopping=stopping)
         yield from repeat(status, int(number))

@@ -1,13 +1,13 @@
-"""What tasks occupy, moved: ledger rows, node counters, devices, ports and holds, a few statements for any number.
+"""Updates of what tasks occupy: ledger rows, node counters, devices, ports and holds, in a few statements per batch.
 
-A task occupies what it requested, in one column of ledger and counters at a time. So a move is told by where it counted
-before and where it counts afterwards.
+A task occupies the amounts that it requested, in one column of the ledger and the counters at a time (held, reserved or
+used). An update is therefore the column before and the column after.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -17,19 +17,19 @@ from uuid import UUID
 import msgspec
 
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.slots import Amounts
-from mooring.store.changes import Change
-from mooring.store.ids import new_id
-from mooring.store.loading import LOCK_NODES, LoadedTask
-from mooring.store.sets import Statement, Update, Writes
+from mooring.model.resources.slots import Amounts
+from mooring.store.commit.locked_workloads import LOCK_NODES, LoadedTask
+from mooring.store.commit.status_changes import Change
+from mooring.store.core.batch_sql import Statement, Update, Writes
+from mooring.store.core.ids import new_id
 
 Deltas = dict[UUID, dict[str, list[int]]]
-"""By node and slot: what comes to held, reserved, used and leaving."""
+"""By node and slot: the changes of held, reserved, used and leaving."""
 
 _COLUMNS = {"held": 0, "reserved": 1, "used": 2}
 _LEAVING = 3
 _MANY_ALIKE = 20
-"""Nodes that are given the same, from which on it need not be said for each of them."""
+"""From this number of nodes with equal requests on, one statement states the amounts once for all of them."""
 _TASK = {"id": "uuid"}
 
 _AMOUNTS = {
@@ -41,8 +41,8 @@ _AMOUNTS = {
     "leaving": "bigint",
 }
 _KEY = "r.node_id = i.node_id AND r.slot_name = i.slot_name"
-_MOVED = {column: f"{column} = r.{column} + i.{column}" for column in (*_COLUMNS, "leaving")}
-_COUNT = Update("node_resources AS r", _KEY, _AMOUNTS, always="", changes=_MOVED)
+_INCREMENTS = {column: f"{column} = r.{column} + i.{column}" for column in (*_COLUMNS, "leaving")}
+_COUNT = Update("node_resources AS r", _KEY, _AMOUNTS, always="", changes=_INCREMENTS)
 _TAKE_DEVICES = Statement(
     """
     INSERT INTO device_allocations (task_id, slot_name, device_index, node_id, amount)
@@ -72,7 +72,7 @@ _FREE_DEVICES = Statement(
     at="timestamptz",
 )
 _FORGET_DEVICES = Statement("DELETE FROM device_allocations WHERE task_id IN (SELECT i.id FROM {rows} i)", _TASK)
-# A port that a victim still has becomes the held task's when it is scheduled.
+# A held task gets a port that a victim still has when it is scheduled.
 _TAKE_PORTS = Statement(
     """
     INSERT INTO port_allocations (node_id, protocol, port, task_id)
@@ -105,8 +105,8 @@ _END_HOLDS = Statement("DELETE FROM holds WHERE task_id IN (SELECT i.id FROM {ro
 
 
 @dataclass(slots=True)
-class Move:
-    """One task on its way: where it counted, and what happened to it since."""
+class AllocationUpdate:
+    """The change of one task: where it counted before, and what has happened to it since."""
 
     task: LoadedTask
     node_id: UUID | None
@@ -121,37 +121,37 @@ class Move:
 
 
 @dataclass(slots=True)
-class Moves:
-    """The moves of one transaction, each task once."""
+class AllocationUpdates:
+    """The updates of one transaction, one per task."""
 
-    _moves: dict[UUID, Move] = field(default_factory=dict)
+    _updates: dict[UUID, AllocationUpdate] = field(default_factory=dict)
     _devices_taken: list[tuple[Any, ...]] = field(default_factory=list)
     _ports_taken: list[tuple[Any, ...]] = field(default_factory=list)
     _held: list[tuple[Any, ...]] = field(default_factory=list)
     _holds_over: list[tuple[UUID]] = field(default_factory=list)
 
-    def of(self, task: LoadedTask) -> Move:
-        """The task's move, which begins where the task is now."""
-        move = self._moves.get(task.id)
-        if move is None:
+    def of(self, task: LoadedTask) -> AllocationUpdate:
+        """Return the update of a task; a new one starts from the state that the task has now."""
+        update = self._updates.get(task.id)
+        if update is None:
             counted = task.column is not None and not task.freed
-            move = Move(task, task.node_id, task.column, counted, counted and task.preempted)
-            self._moves[task.id] = move
-        return move
+            update = AllocationUpdate(task, task.node_id, task.column, counted, counted and task.preempted)
+            self._updates[task.id] = update
+        return update
 
-    def hold(self, move: Move, change: Change) -> None:
-        task = move.task
-        move.held = True
+    def hold(self, update: AllocationUpdate, change: Change) -> None:
+        task = update.task
+        update.held = True
         task.column = "held"
         self._take(task, change)
         if change.hold is not None:
             purpose, expires_at = change.hold
             self._held.append((task.id, new_id(), task.workload_id, task.node_id, purpose, expires_at))
 
-    def schedule(self, move: Move, change: Change, *, held: bool) -> None:
-        """`held`: it had this place already."""
-        task = move.task
-        move.scheduled = True
+    def schedule(self, update: AllocationUpdate, change: Change, *, held: bool) -> None:
+        """`held`: the task had a hold on its node."""
+        task = update.task
+        update.scheduled = True
         task.column = "reserved"
         self._take(task, change)
         if held:
@@ -160,7 +160,7 @@ class Moves:
             self._ports_taken += [(task.id, task.node_id, protocol, port, False) for protocol, port in named]
 
     def _take(self, task: LoadedTask, change: Change) -> None:
-        """What is named with the place: devices and ports."""
+        """Take the devices and ports that the change names."""
         held = task.status is TaskStatus.RESERVED
         for slot, device, amount in change.devices:
             self._devices_taken.append((task.id, slot, device, task.node_id, amount))
@@ -170,35 +170,35 @@ class Moves:
         if change.ports:
             task.ports = msgspec.json.encode(change.ports).decode()
 
-    def use(self, move: Move) -> None:
-        move.started = True
-        move.task.column = "used"
+    def use(self, update: AllocationUpdate) -> None:
+        update.started = True
+        update.task.column = "used"
 
-    def free(self, move: Move, *, held: bool = False) -> None:
-        move.freed = move.task.freed = True
+    def free(self, update: AllocationUpdate, *, held: bool = False) -> None:
+        update.freed = update.task.freed = True
         if held:
-            self._holds_over.append((move.task.id,))
+            self._holds_over.append((update.task.id,))
 
-    def give_up(self, move: Move) -> None:
-        """A hold goes, and with it all that the task had of the node."""
-        task = move.task
-        move.given_up = True
+    def release_hold(self, update: AllocationUpdate) -> None:
+        """End a hold, and with it everything that the task had on the node."""
+        task = update.task
+        update.given_up = True
         task.column = task.node_id = None
         self._holds_over.append((task.id,))
 
     def write(self, writes: Writes, now: datetime, *, locked_nodes: Iterable[UUID] = (), guarded: bool = False) -> None:
-        """`guarded`: all are places to reserve on locked nodes, refused (NotAsExpected) where they do not fit."""
-        # Counters first: if they refuse, little was written in vain.
+        """Add the writes. `guarded`: all tasks are to be reserved, or the write raises NotAsExpected."""
+        # Counters first: if a request does not fit, little has been written for nothing.
         if guarded:
-            _reserve(writes, (move.task for move in self._moves.values()))
+            _reserve(writes, (update.task for update in self._updates.values()))
         else:
             _count(writes, self._deltas(), locked_nodes)
         self._write_ledger(writes, now)
         self._write_devices(writes, now)
-        released = [m for m in self._moves.values() if m.freed or m.given_up]
+        released = [m for m in self._updates.values() if m.freed or m.given_up]
         if with_ports := [(m.task.id,) for m in released if m.task.ports]:
             writes.add(_FREE_PORTS, with_ports)
-        if taken := [row for row in self._ports_taken if not self._moves[row[0]].freed]:
+        if taken := [row for row in self._ports_taken if not self._updates[row[0]].freed]:
             writes.add(_TAKE_PORTS, taken)
         if self._held:
             writes.add(_HOLD, self._held, at=now)
@@ -207,18 +207,18 @@ class Moves:
 
     def _deltas(self) -> Deltas:
         deltas: Deltas = {}
-        for move in self._moves.values():
-            task = move.task
-            if move.counted and move.node_id is not None and move.began_in is not None:
-                _add(deltas.setdefault(move.node_id, {}), task.request, -1, move.began_in, move.was_leaving)
+        for update in self._updates.values():
+            task = update.task
+            if update.counted and update.node_id is not None and update.began_in is not None:
+                _add(deltas.setdefault(update.node_id, {}), task.request, -1, update.began_in, update.was_leaving)
             if not task.freed and task.column is not None and task.node_id is not None:
                 _add(deltas.setdefault(task.node_id, {}), task.request, 1, task.column, task.preempted)
         return deltas
 
     def _write_ledger(self, writes: Writes, now: datetime) -> None:
-        """A statement for all tasks that go the same way."""
+        """Add one statement for all tasks with the same change."""
         ways: dict[tuple[Any, ...], list[tuple[UUID]]] = {}
-        for m in self._moves.values():
+        for m in self._updates.values():
             way = (m.began_in, m.task.column, m.held, m.scheduled, m.started, m.freed)
             if m.began_in is not m.task.column or m.freed:
                 ways.setdefault(way, []).append((m.task.id,))
@@ -229,8 +229,8 @@ class Moves:
         if self._devices_taken:
             writes.add(_TAKE_DEVICES, self._devices_taken)
             writes.add(_COUNT_DEVICES, [(id,) for id in {row[0] for row in self._devices_taken}], sign=1)
-        freed = [(m.task.id,) for m in self._moves.values() if m.freed and m.task.has_devices]
-        given_up = [(m.task.id,) for m in self._moves.values() if m.given_up and m.task.has_devices]
+        freed = [(m.task.id,) for m in self._updates.values() if m.freed and m.task.has_devices]
+        given_up = [(m.task.id,) for m in self._updates.values() if m.given_up and m.task.has_devices]
         if freed or given_up:
             writes.add(_COUNT_DEVICES, freed + given_up, sign=-1)
         if freed:
@@ -248,29 +248,39 @@ def _count(writes: Writes, deltas: Deltas, locked_nodes: Iterable[UUID]) -> None
         writes.add(_COUNT, rows)
 
 
-def _reserve(writes: Writes, places: Iterable[LoadedTask]) -> None:
-    """What these tasks request, where it fits on their nodes."""
-    by_node: dict[UUID, tuple[int, ...]] = {}
-    requests: dict[int, Amounts] = {}
-    for task in places:
-        if task.node_id is not None:
-            by_node[task.node_id] = (*by_node.get(task.node_id, ()), id(task.request))
-            requests[id(task.request)] = task.request
-    given: dict[tuple[int, ...], list[UUID]] = {}
-    for node_id, asked in by_node.items():
-        given.setdefault(asked, []).append(node_id)
+def _reserve(writes: Writes, tasks: Iterable[LoadedTask]) -> None:
+    """Reserve the requests of these tasks on their nodes, if all of them fit."""
     others: list[tuple[UUID, Amounts]] = []
-    for asked, ids in given.items():
-        amounts = _sum(requests[number] for number in asked)
-        if len(ids) < _MANY_ALIKE:
-            others += [(id, amounts) for id in ids]
+    for amounts, node_ids in _nodes_by_amounts(tasks):
+        if len(node_ids) < _MANY_ALIKE:
+            others += [(id, amounts) for id in node_ids]
         elif slots := sorted(amounts):
-            said = {f"amount_{number}": amounts[slot] for number, slot in enumerate(slots)} | _named(slots)
-            writes.add(_alike(len(slots)), [(id,) for id in ids], expected=len(ids) * len(slots), **said)
+            values = {f"amount_{number}": amounts[slot] for number, slot in enumerate(slots)} | _named(slots)
+            expected = len(node_ids) * len(slots)
+            writes.add(_same_reservation(len(slots)), [(id,) for id in node_ids], expected=expected, **values)
     if slots := sorted({slot for _, amounts in others for slot in amounts}):
         rows = [(id, *map(amounts.get, slots)) for id, amounts in others]
         expected = sum(len(amounts) for _, amounts in others)
         writes.add(_reservation(len(slots)), rows, expected=expected, **_named(slots))
+
+
+def _nodes_by_amounts(tasks: Iterable[LoadedTask]) -> Iterator[tuple[Amounts, list[UUID]]]:
+    """Yield the nodes whose tasks request the same in total, with that total.
+
+    Tasks with equal requests share one object, so its identity stands for the request: amounts are summed once per
+    combination of requests, not once per node.
+    """
+    by_node: dict[UUID, tuple[int, ...]] = {}
+    requests: dict[int, Amounts] = {}
+    for task in tasks:
+        if task.node_id is not None:
+            by_node[task.node_id] = (*by_node.get(task.node_id, ()), id(task.request))
+            requests[id(task.request)] = task.request
+    nodes: dict[tuple[int, ...], list[UUID]] = {}
+    for node_id, requested in by_node.items():
+        nodes.setdefault(requested, []).append(node_id)
+    for requested, node_ids in nodes.items():
+        yield _sum(requests[number] for number in requested), node_ids
 
 
 def _sum(requests: Iterable[Amounts]) -> Amounts:
@@ -285,8 +295,8 @@ def _named(slots: Sequence[str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=100)
-def _alike(number: int) -> Statement:
-    """Reserve the same amounts of so many slots on each node where they fit: the rule of `model.slots.fits`."""
+def _same_reservation(number: int) -> Statement:
+    """Reserve the same amounts of `number` slots on each node where they fit, by the rule of `model.slots.fits`."""
     asked = _by_slot([f"{{amount_{n}}}" for n in range(number)])
     return Statement(
         f"""
@@ -301,7 +311,7 @@ def _alike(number: int) -> Statement:
 
 @lru_cache(maxsize=100)
 def _reservation(number: int) -> Statement:
-    """As `_alike`, of other amounts on each node: a row per node is half the work of a row per node and slot."""
+    """As `_same_reservation`, with other amounts on each node: a row per node, not per node and slot."""
     asked = _by_slot([f"i.amount_{n}" for n in range(number)])
     return Statement(
         f"""
@@ -321,7 +331,7 @@ def _by_slot(amounts: Sequence[str]) -> str:
 def _ledger(
     before: str | None, after: str | None, held: bool, scheduled: bool, started: bool, freed: bool
 ) -> Statement:
-    """The ledger rows of tasks that go from one column to another; what is freed keeps its amounts."""
+    """Move the ledger rows of tasks from one column to another; freed rows keep their amounts."""
     settings = []
     if before is not after:
         settings += [f"{before} = 0"] if before else []

@@ -1,4 +1,4 @@
-"""What the end of a task means for its session: it comes again after a loss, is retried, waits lower, or is over."""
+"""The consequences of the end of a task: replacement after a loss, retry, requeue at a lower priority, or none."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from uuid import UUID
 
 import msgspec
 
-from mooring.model.durations import format_duration
-from mooring.model.eviction import LEAVING
-from mooring.model.idleness import IDLE_TIMEOUT, idle_for_too_long
-from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
+from mooring.model.calendar.durations import format_duration
+from mooring.model.calendar.timeslots import TIMESLOT_OVER
+from mooring.model.lifecycle import TERMINATING_OR_ENDED, TaskStatus
+from mooring.model.nodes.eviction import LEAVING
 from mooring.model.reasons import Reason
-from mooring.model.retries import TIME_LIMIT, comes_again_after_loss, is_retried
-from mooring.model.timeslots import TIMESLOT_OVER
-from mooring.model.workloads import Kind
-from mooring.store.changes import Change
-from mooring.store.loading import LoadedTask, LoadedWorkload
+from mooring.model.workloads.idleness import IDLE_TIMEOUT, idle_for_too_long
+from mooring.model.workloads.retries import TIME_LIMIT, is_replaced_after_loss, is_retried
+from mooring.model.workloads.workload import Kind
+from mooring.store.commit.locked_workloads import LoadedTask, LoadedWorkload
+from mooring.store.commit.status_changes import Change
 
 _UNSTARTED = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
 
 
-def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered: set[UUID]) -> Change:
-    """The change that ends a task, with what becomes of it; a workload that waits lower from now on is `lowered`."""
+def apply(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered: set[UUID]) -> Change:
+    """Return the change that ends a task, with its consequences. `lowered`: workloads whose priority has dropped."""
     if change.new is TaskStatus.CANCELLED and task.code == TIME_LIMIT:
-        # Its agent stopped it as asked; to its owner it did not come to its end.
-        return change._replace(new=TaskStatus.FAILED, reason=time_is_over(workload.time_limit_seconds))
+        # Its agent stopped it as requested; for its owner it did not complete.
+        return change._replace(new=TaskStatus.FAILED, reason=time_limit_reached(workload.time_limit_seconds))
     if change.new is TaskStatus.CANCELLED and task.code == TIMESLOT_OVER:
-        return change._replace(reason=Reason(TIMESLOT_OVER, "Its timeslot is over", "timeslots", "never"))
+        return change._replace(reason=Reason(TIMESLOT_OVER, "The timeslot has ended", "timeslots", "never"))
     if change.new is TaskStatus.CANCELLED and task.code == IDLE_TIMEOUT:
         return change._replace(reason=idle_for_too_long(workload.idle_timeout_seconds))
     if change.new is TaskStatus.CANCELLED and task.code in LEAVING:
-        # Who sent it away has said why, and that is kept.
+        # The reason for which it was evicted is already stored.
         return change._replace(reason=None)
-    if workload.kind != Kind.SESSION or workload.stopping or workload.status in ON_THE_WAY_OUT:
+    if workload.kind != Kind.SESSION or workload.stopping or workload.status in TERMINATING_OR_ENDED:
         return change
     code = change.reason.code if change.reason is not None else None
-    if comes_again_after_loss(task.status, change.new, code, type=workload.type) or is_retried(
+    if is_replaced_after_loss(task.status, change.new, code, type=workload.type) or is_retried(
         task.status,
         change.new,
         change.exit_code,
@@ -54,6 +54,6 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
     return change
 
 
-def time_is_over(limit_seconds: int | None) -> Reason:
+def time_limit_reached(limit_seconds: int | None) -> Reason:
     limit = "" if limit_seconds is None else f" of {format_duration(limit_seconds)}"
-    return Reason(TIME_LIMIT, f"Its time limit{limit} is over", "limits", "never")
+    return Reason(TIME_LIMIT, f"The time limit{limit} has been reached", "limits", "never")

@@ -1,4 +1,4 @@
-"""The nodes that a batch of decisions is about, as they are now, and what the batch has taken of them so far."""
+"""The fit rule at commit: the nodes of a batch as they are now, and the capacity that the batch has taken so far."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
-from mooring.model.slots import Amounts, fits
-from mooring.model.volumes import STORAGE
-from mooring.store.loading import Loaded, LoadedWorkload
-from mooring.store.pools import MOST_TASKS
-from mooring.store.sets import Statement
-from mooring.store.types import as_uuid
+from mooring.model.resources.slots import Amounts, fits
+from mooring.model.workloads.volumes import STORAGE
+from mooring.store.commit.locked_workloads import Loaded, LoadedWorkload
+from mooring.store.core.batch_sql import Statement
+from mooring.store.core.types import as_uuid
+from mooring.store.nodes.pools import MAX_TASKS
 
 _ID = {"id": "uuid"}
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
 _NODES = f"""
-    SELECT i.ordinal, nodes.name, nodes.generation, nodes.status, nodes.schedulable, {MOST_TASKS}
+    SELECT i.ordinal, nodes.name, nodes.generation, nodes.status, nodes.schedulable, {MAX_TASKS}
     FROM {{rows}} i JOIN nodes ON nodes.id = i.id JOIN pools ON pools.id = nodes.pool_id ORDER BY nodes.id {{lock}}
 """
 _READ_NODES = Statement(_NODES, _ID)
@@ -87,8 +87,8 @@ class _Counter(NamedTuple):
     leaving: int
 
 
-class _Share:
-    """What one decision takes, counted in only when all of it can be had."""
+class _Claim:
+    """Everything that one decision takes; added to the batch only if all of it fits."""
 
     __slots__ = ("amounts", "devices", "leaving", "leaving_devices", "leaving_tasks", "ports", "tasks", "victims")
 
@@ -104,14 +104,14 @@ class _Share:
 
 
 @dataclass(slots=True)
-class Guard:
+class FitGuard:
     nodes: dict[UUID, _Node]
-    """Locked until the transaction ends, and with them their counters, unless it was a `glance`."""
+    """Locked with their counters until the transaction ends, unless `read_unlocked` read them."""
     _loaded: Loaded
     _occupied: dict[UUID, dict[UUID, int]]
-    """How many tasks each workload has on each node."""
+    """Number of tasks by workload and node."""
     _counters: dict[Slot, _Counter] | None = None
-    """None after a `glance`: the write of the counters will say whether everything fits."""
+    """None after `read_unlocked`: the write of the counters checks whether everything fits."""
     _tasks: dict[UUID, int] = field(default_factory=dict)
     _ports: dict[Port, UUID] = field(default_factory=dict)
     _devices: dict[Device, tuple[int, int]] = field(default_factory=dict)
@@ -122,10 +122,10 @@ class Guard:
     _leaving_tasks: dict[UUID, int] = field(default_factory=dict)
     _leaving_devices: dict[Device, int] = field(default_factory=dict)
     _leaving: set[UUID] = field(default_factory=set)
-    """Tasks that are victims."""
+    """Tasks that are victims of a preemption."""
 
     @classmethod
-    async def read(cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded) -> Guard:
+    async def read(cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded) -> FitGuard:
         ids = _nodes_of(decisions)
         guard = cls(await _nodes(connection, _LOCK_NODES, ids), loaded, _occupied(loaded), {})
         rows = [(id,) for id in ids]
@@ -148,12 +148,14 @@ class Guard:
         return guard
 
     @classmethod
-    async def glance(cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded) -> Guard | None:
-        """Without locks: a change that comes later is to be seen by the generations of the nodes.
+    async def read_unlocked(
+        cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded
+    ) -> FitGuard | None:
+        """Read nodes without locks: the writes compare their generations to detect later changes.
 
-        None where that would not be enough, since other tasks of the nodes count as well.
+        Return None if that is not enough, because other tasks of the nodes matter as well.
         """
-        if any(decision.outcome is Outcome.RESERVED or _names_things(decision) for decision in decisions):
+        if any(decision.outcome is Outcome.RESERVED or _takes_ports_or_devices(decision) for decision in decisions):
             return None
         nodes = await _nodes(connection, _READ_NODES, _nodes_of(decisions))
         if any(node.max_tasks is not None for node in nodes.values()):
@@ -173,9 +175,9 @@ class Guard:
                 _add(self._leaving_devices, device, amount)
 
     def take(self, decision: Decision, brought: int = 0) -> str | None:
-        """Count the decision in, wholly or not at all; what stands in the way, if anything does.
+        """Take the capacity of a decision, wholly or not at all; return the conflict, if there is one.
 
-        `brought`: bytes of volumes that come to the node of its tasks with them.
+        `brought`: bytes of volumes that are created on the node with its tasks.
         """
         workload = self._loaded.workloads[decision.workload.id]
         if self._counters is None and not workload.counts_tasks:
@@ -184,66 +186,68 @@ class Guard:
                 if changed is not None:
                     return changed
             return None
-        share = _Share()
-        conflict = self._displace(decision, share)
+        claim = _Claim()
+        conflict = self._claim_victims(decision, claim)
         for placement in decision.placements if conflict is None else ():
-            conflict = self._place(decision, placement, workload, share)
+            conflict = self._claim_placement(decision, placement, workload, claim)
             if conflict is not None:
                 break
         if brought and conflict is None:
-            conflict = self._fit(decision, decision.placements[0], {STORAGE: brought}, share)
-        conflict = conflict or self._together(workload, share)
+            conflict = self._fit(decision, decision.placements[0], {STORAGE: brought}, claim)
+        conflict = conflict or self._check_workload(workload, claim)
         if conflict is None:
-            self._count_in(workload, share)
+            self._add_claim(workload, claim)
         return conflict
 
-    def _displace(self, decision: Decision, share: _Share) -> str | None:
-        """The victims must be where the pass saw them, and nobody else's."""
+    def _claim_victims(self, decision: Decision, claim: _Claim) -> str | None:
+        """Check that the victims are where the pass saw them and are not victims of another preemptor."""
         for victim in decision.victims:
             task = self._loaded.tasks.get(victim.task_id)
             if task is None or task.status not in _LEAVES or task.node_id != victim.node_id:
-                return "a task that was to make room is gone or has changed"
-            if victim.task_id in self._leaving or victim.task_id in share.victims:
-                return "a task that was to make room makes room for another"
-            share.victims.add(victim.task_id)
-            _add(share.leaving_tasks, victim.node_id, 1)
+                return "a victim is gone or has changed"
+            if victim.task_id in self._leaving or victim.task_id in claim.victims:
+                return "a victim is preempted by another workload"
+            claim.victims.add(victim.task_id)
+            _add(claim.leaving_tasks, victim.node_id, 1)
             for slot, amount in task.request.items():
-                _add(share.leaving, (victim.node_id, slot), amount)
+                _add(claim.leaving, (victim.node_id, slot), amount)
             for device, amount in self._devices_of.get(victim.task_id, ()):
-                _add(share.leaving_devices, device, amount)
+                _add(claim.leaving_devices, device, amount)
         return None
 
-    def _place(self, decision: Decision, placement: Placement, workload: LoadedWorkload, share: _Share) -> str | None:
+    def _claim_placement(
+        self, decision: Decision, placement: Placement, workload: LoadedWorkload, claim: _Claim
+    ) -> str | None:
         changed = self._changed(placement)
         if changed is not None:
             return changed
         id = placement.node_id
         node = self.nodes[id]
         if node.max_tasks is not None or workload.counts_tasks:
-            _add(share.tasks, id, 1)
-        # Only a place that is kept until victims have left may count on their leaving.
+            _add(claim.tasks, id, 1)
+        # Only a hold that waits for victims may count on the capacity that they free.
         waits = decision.outcome is Outcome.RESERVED
         if node.max_tasks is not None:
-            there = self._tasks.get(id, 0) + share.tasks[id]
+            there = self._tasks.get(id, 0) + claim.tasks[id]
             if waits:
-                there -= self._leaving_tasks.get(id, 0) + share.leaving_tasks.get(id, 0)
+                there -= self._leaving_tasks.get(id, 0) + claim.leaving_tasks.get(id, 0)
             if there > node.max_tasks:
-                return f"node {node.name} has all the tasks that it may have"
+                return f"node {node.name} has reached its maximum number of tasks"
         limit = workload.max_per_node
-        if limit is not None and self._occupied.get(workload.id, {}).get(id, 0) + share.tasks[id] > limit:
-            return f"node {node.name} has a task of this workload already"
+        if limit is not None and self._occupied.get(workload.id, {}).get(id, 0) + claim.tasks[id] > limit:
+            return f"node {node.name} has the maximum number of tasks of this workload"
         for protocol, port in ports_of(decision, placement):
-            holder = share.ports.get((id, protocol, port)) or self._ports.get((id, protocol, port))
-            if holder is not None and not (waits and (holder in share.victims or holder in self._leaving)):
-                return f"port {port} of node {node.name} is taken"
-            share.ports[id, protocol, port] = placement.task_id
+            holder = claim.ports.get((id, protocol, port)) or self._ports.get((id, protocol, port))
+            if holder is not None and not (waits and (holder in claim.victims or holder in self._leaving)):
+                return f"port {port} of node {node.name} is in use"
+            claim.ports[id, protocol, port] = placement.task_id
         for slot, index, amount in placement.devices:
             device = (id, slot, index)
             capacity, taken = self._devices.get(device, (0, 0))
-            leaving = self._leaving_devices.get(device, 0) + share.leaving_devices.get(device, 0) if waits else 0
-            if taken + _add(share.devices, device, amount) - leaving > capacity:
+            leaving = self._leaving_devices.get(device, 0) + claim.leaving_devices.get(device, 0) if waits else 0
+            if taken + _add(claim.devices, device, amount) - leaving > capacity:
                 return f"device {index} of node {node.name} has too little {slot} left"
-        return self._fit(decision, placement, decision.workload.request, share)
+        return self._fit(decision, placement, decision.workload.request, claim)
 
     def _changed(self, placement: Placement) -> str | None:
         node = self.nodes.get(placement.node_id)
@@ -253,7 +257,7 @@ class Guard:
             return f"node {node.name} changed"
         return None
 
-    def _fit(self, decision: Decision, placement: Placement, asked: Amounts, share: _Share) -> str | None:
+    def _fit(self, decision: Decision, placement: Placement, asked: Amounts, claim: _Claim) -> str | None:
         if self._counters is None:
             return None
         for slot, request in asked.items():
@@ -265,53 +269,53 @@ class Guard:
                 continue
             allocatable = counter.allocatable
             if decision.outcome is Outcome.RESERVED:
-                allocatable += counter.leaving + self._left.get(key, 0) + share.leaving.get(key, 0)
-            reserved = counter.reserved + self._taken.get(key, 0) + share.amounts.get(key, 0)
+                allocatable += counter.leaving + self._left.get(key, 0) + claim.leaving.get(key, 0)
+            reserved = counter.reserved + self._taken.get(key, 0) + claim.amounts.get(key, 0)
             if not fits(allocatable, counter.held, reserved, counter.used, request):
                 return f"node {placement.node_name} has too little {slot} left"
-            _add(share.amounts, key, request)
+            _add(claim.amounts, key, request)
         return None
 
-    def _together(self, workload: LoadedWorkload, share: _Share) -> str | None:
-        """What the workload demands of its tasks as a whole."""
+    def _check_workload(self, workload: LoadedWorkload, claim: _Claim) -> str | None:
+        """Check the rules about all tasks of the workload: single node, parallel tasks, minimum number of tasks."""
         if not workload.counts_tasks:
             return None
         own = self._occupied.get(workload.id, {})
-        if workload.single_node and len(own.keys() | share.tasks.keys()) > 1:
+        if workload.single_node and len(own.keys() | claim.tasks.keys()) > 1:
             return "all tasks of the workload have to be on one node"
-        together = sum(own.values()) + sum(share.tasks.values())
-        if workload.parallel is not None and together > workload.parallel:
-            return f"{workload.parallel} tasks of the workload run at the same time; there would be {together}"
+        total = sum(own.values()) + sum(claim.tasks.values())
+        if workload.parallel is not None and total > workload.parallel:
+            return f"at most {workload.parallel} tasks of the workload run at the same time; there would be {total}"
         if workload.min_tasks is not None:
-            # Fewer may be left of it: some have done their work, or it was scaled down.
+            # It may have fewer tasks left: some have succeeded, or it was scaled down.
             least = min(workload.min_tasks, sum(own.values()) + self._loaded.pending(workload.id))
-            if together < least:
-                return f"{least} tasks start together or none; there are {together}"
+            if total < least:
+                return f"at least {least} tasks have to start at the same time; there are {total}"
         return None
 
-    def _count_in(self, workload: LoadedWorkload, share: _Share) -> None:
-        if share.tasks:
+    def _add_claim(self, workload: LoadedWorkload, claim: _Claim) -> None:
+        if claim.tasks:
             own = self._occupied.setdefault(workload.id, {})
-            for node_id, number in share.tasks.items():
+            for node_id, number in claim.tasks.items():
                 _add(self._tasks, node_id, number)
                 _add(own, node_id, number)
-        for key, amount in share.amounts.items():
+        for key, amount in claim.amounts.items():
             _add(self._taken, key, amount)
-        self._ports.update(share.ports)
-        for device, amount in share.devices.items():
+        self._ports.update(claim.ports)
+        for device, amount in claim.devices.items():
             capacity, taken = self._devices[device]
             self._devices[device] = (capacity, taken + amount)
-        for node_id, number in share.leaving_tasks.items():
+        for node_id, number in claim.leaving_tasks.items():
             _add(self._leaving_tasks, node_id, number)
-        for key, amount in share.leaving.items():
+        for key, amount in claim.leaving.items():
             _add(self._left, key, amount)
-        for device, amount in share.leaving_devices.items():
+        for device, amount in claim.leaving_devices.items():
             _add(self._leaving_devices, device, amount)
-        self._leaving |= share.victims
+        self._leaving |= claim.victims
 
 
 def ports_of(decision: Decision, placement: Placement) -> tuple[tuple[str, int], ...]:
-    """The ports that become the task's: those it named, and those that were picked for it."""
+    """Return the ports that the task gets: those that it requested by number, and those that were chosen for it."""
     if not (placement.ports or decision.workload.constraints.host_ports):
         return ()
     named = tuple((port.protocol, port.port) for port in decision.workload.constraints.host_ports)
@@ -330,8 +334,8 @@ async def _nodes(connection: AsyncConnection, statement: Statement, ids: Sequenc
     return {ids[ordinal]: _Node(*facts) for ordinal, *facts in found}
 
 
-def _names_things(decision: Decision) -> bool:
-    """Ports or devices of its nodes, which no counter guards."""
+def _takes_ports_or_devices(decision: Decision) -> bool:
+    """Return whether it takes ports or devices, which no counter guards."""
     return _wants_ports(decision) or bool([placement for placement in decision.placements if placement.devices])
 
 
@@ -349,6 +353,6 @@ def _occupied(loaded: Loaded) -> dict[UUID, dict[UUID, int]]:
 
 
 def _add(sums: dict[K, int], key: K, amount: int) -> int:
-    """The sum with the amount."""
+    """Add the amount to the sum of a key, and return the new sum."""
     total = sums[key] = sums.get(key, 0) + amount
     return total

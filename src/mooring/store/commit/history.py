@@ -1,4 +1,4 @@
-"""History and feed of one transaction, collected while it works and written at its end, a statement each."""
+"""Status history and events of one transaction, collected while it is planned and written by one statement each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from mooring.store import events
-from mooring.store.sets import Statement, Writes
+from mooring.store.control import events
+from mooring.store.core.batch_sql import Statement, Writes
 
 _INSERT = Statement(
     """
@@ -33,8 +33,8 @@ _NOUN = 1
 
 
 @dataclass(slots=True)
-class Journal:
-    """Who acts, when, in which term; and what has happened so far."""
+class ChangeLog:
+    """The history rows and events of one transaction, with its actor, time and term."""
 
     actor: str
     now: datetime
@@ -42,17 +42,17 @@ class Journal:
     _history: list[tuple[Any, ...]] = field(default_factory=list)
     _events: list[events.NewEvent] = field(default_factory=list)
 
-    def note(
+    def add_status(
         self, noun: str, object_id: UUID, workload_id: UUID | None, old: str, new: str, reason: str | None
     ) -> None:
-        """A change of a status."""
+        """Add a change of a status."""
         text = reason[:500] if reason else None
         self._history.append((object_id, noun, workload_id, old, new, self.actor, text))
 
-    def tell(self, event: events.NewEvent) -> None:
+    def add_event(self, event: events.NewEvent) -> None:
         self._events.append(event)
 
     def write(self, writes: Writes) -> None:
         if self._history:
             writes.add_runs(_INSERT, self._history, alike=_NOUN, at=self.now, term=self.term)
-        events.tell(writes, self._events, self.now, self.term)
+        events.add(writes, self._events, self.now, self.term)

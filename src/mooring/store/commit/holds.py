@@ -1,6 +1,6 @@
-"""Holds: who has a place kept for what and until when; they end as placements, or go.
+"""Holds: capacity reserved for placements that agents prepare for, or that wait for victims to leave.
 
-The rows are written by `transitions` together with the status of their tasks.
+`transitions` writes the rows together with the status of their tasks.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from sqlalchemy import ColumnElement, and_, func, literal, literal_column, null,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
-from mooring.model.holds import Hold, Purpose
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.policy.holds import Hold, Purpose
 from mooring.model.reasons import Reason
-from mooring.store import events, revisions, transitions
-from mooring.store.changes import Applied, Change
-from mooring.store.chunks import chunks
-from mooring.store.loading import load, lock_nodes
-from mooring.store.pools import MOST_TASKS, policy_of
+from mooring.store.commit import placement_revisions, transitions
+from mooring.store.commit.locked_workloads import load, lock_nodes
+from mooring.store.commit.status_changes import Applied, Change
+from mooring.store.control import events
+from mooring.store.core.chunks import chunks
+from mooring.store.nodes.pools import MAX_TASKS, policy_of
 from mooring.store.tables import (
     device_allocations,
     holds,
@@ -37,8 +38,8 @@ from mooring.store.tables import (
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A workload whose place is kept. `ready`: all its agents have prepared, or nobody is asked to."""
+class HeldWorkload:
+    """A workload with holds. `ready`: its agents have prepared all tasks, or preparation is not required."""
 
     workload_id: UUID
     purpose: Purpose
@@ -46,8 +47,8 @@ class Waiting:
     ready: bool
 
 
-async def waiting(connection: AsyncConnection, workload_id: UUID | None = None) -> list[Waiting]:
-    """Every workload with a hold, in the order in which they were held; or the given one, if it has any."""
+async def held_workloads(connection: AsyncConnection, workload_id: UUID | None = None) -> list[HeldWorkload]:
+    """Return the workloads with holds, oldest hold first; with `workload_id`, only that one."""
     unprepared = func.count().filter(tasks.c.prepared_at.is_(None))
     query = (
         select(
@@ -64,17 +65,17 @@ async def waiting(connection: AsyncConnection, workload_id: UUID | None = None) 
         query = query.where(holds.c.workload_id == workload_id)
     rows = await connection.execute(query)
     return [
-        Waiting(r.workload_id, Purpose(r.purpose), r.expires_at, r.purpose != Purpose.PREPARE or not r.unprepared)
+        HeldWorkload(r.workload_id, Purpose(r.purpose), r.expires_at, r.purpose != Purpose.PREPARE or not r.unprepared)
         for r in rows
     ]
 
 
-async def note_prepared(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
-    """Agents are ready to start these tasks, and how far they were is no news any more.
+async def mark_prepared(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
+    """Mark tasks as prepared by their agents, and clear their progress message.
 
-    What is not held, or is known already, stays as it is.
+    Tasks that are not held, or are marked already, stay unchanged.
     """
-    news: list[events.NewEvent] = []
+    new_events: list[events.NewEvent] = []
     for part in chunks(sorted(task_ids)):
         rows = await connection.execute(
             update(tasks)
@@ -82,12 +83,12 @@ async def note_prepared(connection: AsyncConnection, task_ids: Sequence[UUID], n
             .values(prepared_at=now, reason=null())
             .returning(tasks.c.id, tasks.c.version, tasks.c.workload_id)
         )
-        news += [events.NewEvent("task", row.id, row.version, "prepared", None, row.workload_id) for row in rows]
-    await events.append(connection, news, now)
+        new_events += [events.NewEvent("task", row.id, row.version, "prepared", None, row.workload_id) for row in rows]
+    await events.append(connection, new_events, now)
 
 
-async def prolong(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
-    """Agents get on with making these ready: the places of their workloads are kept on, as long as their pools say."""
+async def extend(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
+    """Extend the holds of workloads whose agents report progress, up to the maximum of their pools."""
     for part in chunks(sorted(task_ids)):
         found = await connection.execute(
             select(holds.c.workload_id, func.min(holds.c.created_at).label("since"), pools)
@@ -105,18 +106,20 @@ async def prolong(connection: AsyncConnection, task_ids: Sequence[UUID], now: da
             await connection.execute(update(holds).where(own).values(expires_at=until))
 
 
-async def progress(connection: AsyncConnection, workload_id: UUID) -> str | None:
-    """What the agents told last of the first of its tasks that is not ready, if they did."""
+async def preparation_message(connection: AsyncConnection, workload_id: UUID) -> str | None:
+    """Return the last progress message of the first task that is not prepared, if there is one."""
     rows = await connection.execute(
         select(tasks.c.reason)
         .where(tasks.c.workload_id == workload_id, tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None))
         .order_by(tasks.c.id)
     )
-    return next((told["message"] for told in rows.scalars() if told is not None and told["by"] == "agent"), None)
+    return next(
+        (reason["message"] for reason in rows.scalars() if reason is not None and reason["by"] == "agent"), None
+    )
 
 
 async def held_tasks(connection: AsyncConnection, task_ids: Sequence[UUID]) -> dict[UUID, UUID]:
-    """Of these tasks those with a hold: one of them for each of their workloads."""
+    """Return one held task of each workload, of those among these tasks."""
     found: dict[UUID, UUID] = {}
     for part in chunks(task_ids):
         rows = await connection.execute(
@@ -127,32 +130,31 @@ async def held_tasks(connection: AsyncConnection, task_ids: Sequence[UUID]) -> d
 
 
 async def by_workload(connection: AsyncConnection, workload_id: UUID) -> list[Hold]:
-    """The holds that a workload has, expired ones included."""
+    """Return the holds of a workload, expired ones included."""
     return await _read(connection, holds.c.workload_id == workload_id)
 
 
 async def admit(
     connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, term: int | None = None
 ) -> Applied | None:
-    """RESERVED to SCHEDULED for all tasks of a workload that are held.
+    """Move all held tasks of a workload from RESERVED to SCHEDULED.
 
-    None while their room is not real yet, and while their pool is paused.
-
-    Who came first is admitted first: what is kept for later preemptors does not stand in the way, all else does.
+    Return None while the victims have not left yet, and while the pool is paused. Earlier preemptors are admitted
+    first: the holds of later preemptors are ignored, everything else on the node counts.
     """
     loaded = await load(connection, workload_ids=[workload_id])
     held = await by_workload(connection, workload_id)
     if not held:
-        raise Conflict("no place is kept for this workload", code="hold-unknown")
+        raise Conflict("this workload has no hold", code="hold-unknown")
     if any(hold.is_expired(now) for hold in held):
-        raise Conflict("the place was kept until " + min(h.expires_at for h in held).isoformat(), code="hold-expired")
+        raise Conflict("the hold expired at " + min(h.expires_at for h in held).isoformat(), code="hold-expired")
     pool = loaded.workloads[workload_id].pool
-    if (await revisions.lock(connection, [pool]))[pool].paused:
+    if (await placement_revisions.lock(connection, [pool]))[pool].paused:
         return None
     loaded.locked_nodes.update(hold.node_id for hold in held)
     await lock_nodes(connection, loaded.locked_nodes)
     await _check_nodes(connection, held)
-    if not await _is_real(connection, held):
+    if not await _has_capacity(connection, held):
         return None
     changes = [Change(hold.task_id, TaskStatus.SCHEDULED) for hold in held]
     return await transitions.apply(connection, changes, actor=actor, now=now, term=term, loaded=loaded)
@@ -167,7 +169,7 @@ async def release(
     now: datetime,
     term: int | None = None,
 ) -> Applied:
-    """Give up what is kept for a workload: its tasks wait again. Without any hold nothing happens."""
+    """Release the holds of a workload: its tasks are pending again. Without holds, nothing happens."""
     loaded = await load(connection, workload_ids=[workload_id])
     changes = [
         Change(task.id, TaskStatus.PENDING, reason)
@@ -193,19 +195,19 @@ async def _check_nodes(connection: AsyncConnection, held: list[Hold]) -> None:
     )
     name = rows.scalars().first()
     if name is not None:
-        raise Conflict(f"node {name} takes no more tasks", code="hold-broken")
+        raise Conflict(f"node {name} accepts no more tasks", code="hold-broken")
 
 
-async def _is_real(connection: AsyncConnection, held: list[Hold]) -> bool:
-    """True where what is kept is there: amounts, devices, ports and the number of tasks."""
+async def _has_capacity(connection: AsyncConnection, held: list[Hold]) -> bool:
+    """Return whether the held amounts, devices, ports and task counts are really available."""
     node_ids = {hold.node_id for hold in held}
     task_ids = [hold.task_id for hold in held]
-    # Ids grow with time.
+    # Ids increase with time.
     later = select(holds.c.task_id).where(
         holds.c.node_id.in_(node_ids), holds.c.purpose == Purpose.PREEMPT, holds.c.id > max(h.id for h in held)
     )
     ledger = resource_allocations.c
-    kept_for_later = (
+    reserved_for_later = (
         select(func.coalesce(func.sum(ledger.held), 0))
         .join(tasks, tasks.c.id == ledger.task_id)
         .where(
@@ -227,7 +229,7 @@ async def _is_real(connection: AsyncConnection, held: list[Hold]) -> bool:
         select(literal(1))
         .select_from(node_resources)
         .join(wanted, and_(wanted.c.node_id == counter.node_id, wanted.c.slot_name == counter.slot_name))
-        .where(counter.held + counter.reserved + counter.used - kept_for_later > counter.allocatable)
+        .where(counter.held + counter.reserved + counter.used - reserved_for_later > counter.allocatable)
     )
     given, others = device_allocations.alias("given"), device_allocations.alias("others")
     device = node_devices.c
@@ -247,10 +249,10 @@ async def _is_real(connection: AsyncConnection, held: list[Hold]) -> bool:
         .join(tasks, tasks.c.node_id == nodes.c.id)
         .where(nodes.c.id.in_(node_ids), tasks.c.status.in_(list(OCCUPYING)), tasks.c.id.not_in(later))
         .group_by(nodes.c.id, pools.c.id)
-        .having(func.count() > literal_column(MOST_TASKS))
+        .having(func.count() > literal_column(MAX_TASKS))
     )
-    for question in (too_little, taken_devices, too_many):
-        if (await connection.execute(question.limit(1))).first() is not None:
+    for query in (too_little, taken_devices, too_many):
+        if (await connection.execute(query.limit(1))).first() is not None:
             return False
     return await _ports_are_free(connection, task_ids, node_ids)
 

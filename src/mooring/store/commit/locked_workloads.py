@@ -1,4 +1,4 @@
-"""What a change of statuses works on: workloads, locked, with their living and current tasks."""
+"""Locked workloads with their current and live tasks: the rows that status changes work on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
-from mooring.model.slots import Amounts
-from mooring.model.workloads import Workload
-from mooring.store.sets import Statement
-from mooring.store.types import as_uuid
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.workload import Kind, Workload
+from mooring.store.core.batch_sql import Statement
+from mooring.store.core.ids import array_task_id
+from mooring.store.core.types import as_uuid
+from mooring.store.workloads.arrays import DEFERRED
 
 _TASK_STATUS = {status.value: status for status in TaskStatus}
 _WORKLOAD_STATUS = {status.value: status for status in WorkloadStatus}
@@ -27,16 +29,17 @@ _living = ", ".join(f"'{status}'" for status in sorted({*lifecycle.OCCUPYING, Ta
 _TASK = """
     i.ordinal, t.id, t.status, t.node_id, t.current, t.requeue, t.version, CAST(t.requested_slots AS text),
     t.started_at IS NOT NULL, t.freed_at IS NOT NULL, t.preempted_by IS NOT NULL, CAST(t.ports AS text),
-    t.devices IS NOT NULL, t.failures, t.reason ->> 'code', t.ready_at IS NOT NULL, CAST(t.digests AS text), t.address
+    t.devices IS NOT NULL, t.failures, t.reason ->> 'code', t.ready_at IS NOT NULL, CAST(t.digests AS text), t.address,
+    t.restarts, t.crashes, t.earlier_crashes
 """
 _ID = {"id": "uuid"}
-_WORKLOADS = """
+_WORKLOADS = f"""
     SELECT i.ordinal, w.status, w.replicas, w.timeslot_id IS NOT NULL, w.name, w.kind, w.type, w.user_id, w.access_key,
         w.project_id, w.domain_id, p.name, w.private, w.priority, w.gang, w.min_tasks, w.single_node, w.max_per_node,
         w.parallel, w.time_limit_seconds, w.version, w.stopping, w.ended_at, w.removed_at, w.array IS NOT NULL,
         w.max_retries, CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0),
-        w.idle_timeout_seconds
-    FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
+        w.idle_timeout_seconds, {DEFERRED}
+    FROM {{rows}} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {{lock}}
 """
 _READ = Statement(_WORKLOADS, _ID)
 _CHANGED = Statement(
@@ -74,7 +77,7 @@ class LoadedWorkload:
     id: UUID
     status: WorkloadStatus
     replicas: int
-    inside_timeslot: bool
+    in_timeslot: bool
     name: str
     kind: str
     type: str
@@ -100,33 +103,40 @@ class LoadedWorkload:
     retry_on: str | None = None
     """Exit codes as JSON; None: any."""
     deprioritise: int = 0
-    """How much lower it waits again if it cannot be started; 0: it fails."""
+    """Amount by which its priority drops when it cannot be started; 0: it fails instead."""
     idle_timeout_seconds: int | None = None
+    deferred: int = 0
+    """Number of tasks of an array that have no row yet."""
+
+    @property
+    def alone(self) -> bool:
+        """Return whether each of its tasks fails for itself: those of arrays and deployments, not those of a gang."""
+        return self.array or self.kind == Kind.DEPLOYMENT
 
     @property
     def exempt(self) -> bool:
-        """What it uses is charged to nobody as its own."""
-        return self.private or self.inside_timeslot
+        """Return whether its usage is charged to no tenant: private, or inside a timeslot that is charged already."""
+        return self.private or self.in_timeslot
 
     @property
     def counts_tasks(self) -> bool:
-        """Where and how many of its tasks are matters for placing another."""
+        """Return whether placing a task depends on where, or how many, other tasks of the workload are."""
         unlimited = self.max_per_node is None and self.min_tasks is None and self.parallel is None
         return self.single_node or not unlimited
 
     def lower(self, reason: Reason) -> Reason:
-        """Nothing came of it, so it waits again behind others: the reason, with the priority that it has now."""
+        """Lower the priority after a failed start, and return the reason with the new priority."""
         self.priority = max(0, self.priority - self.deprioritise)
-        return replace(reason, message=f"{reason.message}; it waits again with priority {self.priority}")
+        return replace(reason, message=f"{reason.message}; it is requeued with priority {self.priority}")
 
 
 _seen = attrgetter(*(part.name for part in fields(LoadedWorkload)[4:] if part.default is MISSING))
-"""What placement has seen of a workload, in the order of the fields."""
+"""Getter of the fields that placement knows of a workload, in the order of `LoadedWorkload`."""
 
 
 @dataclass(slots=True)
 class LoadedTask:
-    """A task as the changes so far leave it."""
+    """A task, including the changes of this transaction so far."""
 
     id: UUID
     workload_id: UUID
@@ -139,46 +149,69 @@ class LoadedTask:
     freed: bool = False
     preempted: bool = False
     ports: str | None = None
-    """As JSON, and None where it has none."""
+    """JSON text; None if it has none."""
     has_devices: bool = False
     failures: int = 0
-    """Of earlier attempts."""
+    """Failures of earlier attempts."""
     code: str | None = None
-    """Of the reason that was stored last."""
+    """The code of the stored reason."""
     column: str | None = None
-    """Where ledger and counters have what it occupies: held, reserved or used."""
+    """The column of ledger and counters that has its amounts: held, reserved or used."""
     ready: bool = False
     digests: str | None = None
     """As JSON."""
     address: str | None = None
+    restarts: int = 0
+    crashes: int = 0
+    """Ends soon after a start, in a row, of this attempt."""
+    earlier_crashes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     workloads: dict[UUID, LoadedWorkload]
-    """Locked until the transaction ends, unless it was a `glance`."""
+    """Locked until the transaction ends, unless `load_unlocked` read them."""
     tasks: dict[UUID, LoadedTask]
-    """Those that are current or alive, to be changed; of an array those that are named or on a node."""
+    """Current or live tasks; of an array, those that were asked for by id or are on a node."""
     others: dict[UUID, Counter[TaskStatus]] = field(default_factory=dict)
-    """Of an array: how the other current tasks count for it."""
+    """Of arrays: the number of other current tasks by status, as they count for the workload."""
     locked_nodes: set[UUID] = field(default_factory=set)
-    """Nodes whose rows the caller has locked as well."""
+    """Nodes whose rows the caller has locked."""
     unread: list[Workload] = field(default_factory=list)
-    """Workloads that are as placement saw them, to be added to the others by `take_as_seen`."""
+    """Workloads that are unchanged since placement read them; `assume_pending` adds them to the others."""
+    created: dict[UUID, range] = field(default_factory=dict)
+    """Of arrays: the indexes of the deferred tasks that `create_deferred` added."""
 
-    def take_as_seen(self) -> None:
+    def assume_pending(self) -> None:
         for workload in self.unread:
-            self.workloads[workload.id] = _as_seen(workload)
+            self.workloads[workload.id] = _as_pending(workload)
             request = _shared(tuple(workload.request.items()))
             for task in workload.tasks:
                 self.tasks[task.id] = LoadedTask(task.id, workload.id, TaskStatus.PENDING, task.version, request)
         self.unread.clear()
 
+    def create_deferred(self, seen: Workload, placed: Collection[UUID]) -> None:
+        """Add the deferred tasks of an array up to the last one that is `placed`; `bind` inserts their rows."""
+        workload = self.workloads.get(seen.id)
+        if workload is None or not workload.deferred:
+            return
+        first = workload.replicas - workload.deferred
+        last = max((task.index for task in seen.tasks if task.index >= first and task.id in placed), default=-1)
+        if last < first:
+            return
+        indexes = self.created[seen.id] = range(first, last + 1)
+        request = _shared(tuple(seen.request.items()))
+        for index in indexes:
+            task_id = array_task_id(seen.id, index)
+            self.tasks[task_id] = LoadedTask(task_id, seen.id, TaskStatus.PENDING, 1, request)
+        workload.deferred -= len(indexes)
+
     def pending(self, workload_id: UUID) -> int:
-        """How many tasks of a workload wait for a node."""
-        waiting = TaskStatus.PENDING
+        """Return the number of pending tasks of a workload."""
+        waiting, workload = TaskStatus.PENDING, self.workloads[workload_id]
         own = sum(t.current and t.status is waiting for t in self.tasks.values() if t.workload_id == workload_id)
-        return own + self.others.get(workload_id, Counter())[waiting]
+        deferred = 0 if workload.stopping or workload.ended_at is not None else workload.deferred
+        return own + self.others.get(workload_id, Counter())[waiting] + deferred
 
 
 async def load(
@@ -189,22 +222,22 @@ async def load(
     naming: Sequence[UUID] = (),
     whole: bool = False,
 ) -> Loaded:
-    """The workloads of these tasks, and these workloads, with their tasks.
+    """Lock and return the workloads of these tasks, and these workloads, with their tasks.
 
-    An array may have very many, which mostly wait or have ended: of it only tasks on nodes are read, and those of
-    `tasks_of` and `naming`, unless it is wanted as a `whole`.
+    An array may have very many tasks, most of them pending or ended. Of an array only the tasks on nodes and those of
+    `tasks_of` and `naming` are read, unless `whole` is set.
     """
     locked = await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
     return await _with_tasks(connection, locked, {*tasks_of, *naming}, whole=whole)
 
 
-async def glance(
+async def load_unlocked(
     connection: AsyncConnection, seen: Iterable[Workload], *, fresh: Sequence[Workload], naming: Sequence[UUID]
 ) -> Loaded:
-    """As `load`, without locks: a change that comes later is to be seen by the versions of the workloads.
+    """As `load`, without locks: the writes compare the versions of the workloads to detect later changes.
 
-    `seen`: the workloads as placement saw them. `fresh`: those of them that never had a task on a node, nor a place
-    kept there; where the database says that nobody changed one since, nothing of it is read again.
+    `seen`: the workloads as placement saw them. `fresh`: those of them that never had a task or a hold on a node; one
+    whose version is unchanged is not read again.
     """
     changed = {row[0] for row in await _CHANGED.read(connection, [(w.id, w.version) for w in fresh])} if fresh else ()
     known = {workload.id: workload for number, workload in enumerate(fresh) if number not in changed}
@@ -214,8 +247,8 @@ async def glance(
     return loaded
 
 
-def _as_seen(workload: Workload) -> LoadedWorkload:
-    """A workload of which all tasks wait for the first time; what only ends depend on is not known."""
+def _as_pending(workload: Workload) -> LoadedWorkload:
+    """Return a workload whose tasks are all pending for the first time; fields that only ends depend on are unset."""
     booked = workload.booking is not None
     return LoadedWorkload(workload.id, WorkloadStatus.PENDING, len(workload.tasks), booked, *_seen(workload))
 
@@ -243,19 +276,19 @@ async def _load_arrays(connection: AsyncConnection, loaded: Loaded, arrays: list
     for ordinal, status, requeue, number in await _COUNTS.read(connection, of_arrays):
         workload = loaded.workloads[arrays[ordinal]]
         counted = loaded.others.setdefault(workload.id, Counter())
-        counted[_as_derived(_TASK_STATUS[status], requeue, workload)] += number
+        counted[_counted_status(_TASK_STATUS[status], requeue, workload)] += number
     for task in loaded.tasks.values():
         if task.current and task.workload_id in loaded.others:
             workload = loaded.workloads[task.workload_id]
-            loaded.others[workload.id][_as_derived(task.status, task.requeue, workload)] -= 1
+            loaded.others[workload.id][_counted_status(task.status, task.requeue, workload)] -= 1
 
 
-def _as_derived(status: TaskStatus, requeue: bool, workload: LoadedWorkload) -> TaskStatus:
-    return lifecycle.as_derived(status, requeue=requeue, stopping=workload.stopping)
+def _counted_status(status: TaskStatus, requeue: bool, workload: LoadedWorkload) -> TaskStatus:
+    return lifecycle.counted_status(status, requeue=requeue, stopping=workload.stopping)
 
 
 async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LoadedWorkload]:
-    """The workloads' rows, locked in the order of their ids until the transaction ends."""
+    """Return the workloads, locked in the order of their ids until the transaction ends."""
     return await _workloads(connection, _LOCK, ids)
 
 
@@ -273,19 +306,19 @@ async def _workloads(
 
 
 async def lock_owners(connection: AsyncConnection, task_ids: Collection[UUID]) -> None:
-    """The workloads of these tasks, locked as `lock_workloads` does."""
+    """Lock the workloads of these tasks, as `lock_workloads` does."""
     await lock_workloads(connection, await _owners(connection, list(task_ids)))
 
 
 async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
-    """Whoever moves the counters of nodes holds the nodes' rows, taken in the order of their ids."""
+    """Lock nodes in the order of their ids. Every transaction that changes the counters of nodes does this first."""
     rows = [(id,) for id in ids]
     if rows and connection.dialect.name == "postgresql":
         await LOCK_NODES.read(connection, rows)
 
 
 async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[LoadedTask]:
-    """These tasks, whatever became of them, with their workloads locked."""
+    """Return these tasks in whatever status, with their workloads locked."""
     await lock_owners(connection, task_ids)
     rows = await _THESE.read(connection, [(id,) for id in dict.fromkeys(task_ids)]) if task_ids else ()
     return [_task(as_uuid(row[-1]), row) for row in sorted(rows, key=itemgetter(0))]
@@ -299,7 +332,7 @@ async def _owners(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list
 
 def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
     _, task_id, status, node_id, current, requeue, version, request, started, freed, preempted, ports, *more = row
-    devices, failures, code, ready, digests, address, *_ = more
+    devices, failures, code, ready, digests, address, restarts, crashes, earlier_crashes, *_ = more
     return LoadedTask(
         as_uuid(task_id),
         workload_id,
@@ -319,17 +352,20 @@ def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
         bool(ready),
         digests,
         address,
+        restarts,
+        crashes,
+        earlier_crashes,
     )
 
 
 @lru_cache(maxsize=4096)
 def _amounts(text: str) -> Amounts:
-    """Shared by all tasks that ask for the same: it is never changed."""
+    """Return one shared object for all tasks with the same request; it is never modified."""
     amounts: dict[str, int] = msgspec.json.decode(text)
     return amounts
 
 
 @lru_cache(maxsize=4096)
 def _shared(amounts: tuple[tuple[str, int], ...]) -> Amounts:
-    """Likewise, of amounts that were read already."""
+    """As `_amounts`, from amounts that are decoded already."""
     return dict(amounts)

@@ -1,4 +1,4 @@
-"""Placement revisions: a pool's counter of commits that placed something, for constraints between tasks to rely on."""
+"""Placement revisions: each pool counts the commits that place tasks, as a version for constraints between tasks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store import events
-from mooring.store.sets import Statement, Writes
-from mooring.store.types import as_uuid
+from mooring.store.control import events
+from mooring.store.core.batch_sql import Statement, Writes
+from mooring.store.core.types import as_uuid
 
 _POOLS = """
     SELECT p.id, p.name, p.placement_revision, p.options ->> 'paused' IS NOT NULL
@@ -36,21 +36,21 @@ class Revision(NamedTuple):
 
 
 async def lock(connection: AsyncConnection, names: Iterable[str]) -> dict[str, Revision]:
-    """The revisions of these pools, which nobody else raises until the transaction ends; locked after workloads."""
+    """Return the revisions of these pools, locked until the transaction ends; pools are locked after workloads."""
     return await _revisions(connection, _LOCK, names)
 
 
 async def read(connection: AsyncConnection, names: Iterable[str]) -> dict[str, Revision]:
-    """As `lock`, except that somebody may raise them before `increase` is written, which is refused then."""
+    """As `lock`, without locks: `increase` raises NotAsExpected if a revision has changed meanwhile."""
     return await _revisions(connection, _READ, names)
 
 
 def increase(writes: Writes, found: Sequence[Revision], now: datetime, term: int | None) -> dict[str, int]:
-    """Something is placed in these pools, which have these revisions and go on, or NotAsExpected; their new ones."""
+    """Increase these revisions and return the new ones; NotAsExpected if one has changed or its pool is paused."""
     if found:
         writes.add(_INCREASE, [(revision.pool_id, revision.number) for revision in found], expected=len(found))
-        told = [events.NewEvent("pool", revision.pool_id, revision.number + 1, events.PLACED) for revision in found]
-        events.tell(writes, told, now, term)
+        new = [events.NewEvent("pool", revision.pool_id, revision.number + 1, events.PLACED) for revision in found]
+        events.add(writes, new, now, term)
     return {revision.pool: revision.number + 1 for revision in found}
 
 

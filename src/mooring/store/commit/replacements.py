@@ -1,4 +1,4 @@
-"""Tasks that ended and come again: who needs a successor, who has to leave for it, and the successors themselves."""
+"""Replacements of ended tasks: the next attempt of a service's task, of a retried one, or of a whole gang."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from sqlalchemy import Select, and_, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
-from mooring.model.retries import is_loss
-from mooring.model.workloads import Kind
-from mooring.store import events, sets, transitions
-from mooring.store.chunks import chunks
-from mooring.store.ids import new_id
-from mooring.store.loading import lock_workloads
-from mooring.store.sets import among
+from mooring.model.workloads.health import LOOPS_AFTER, crashes_after
+from mooring.model.workloads.retries import is_loss
+from mooring.model.workloads.workload import Kind
+from mooring.store.commit import transitions
+from mooring.store.commit.locked_workloads import lock_workloads
+from mooring.store.commit.new_tasks import EarlierEnd, NewTask, insert_tasks
+from mooring.store.control import events
+from mooring.store.core import batch_sql
+from mooring.store.core.batch_sql import among
+from mooring.store.core.chunks import chunks
+from mooring.store.core.ids import new_id
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, workloads
-from mooring.store.types import AnyRow
-from mooring.store.workloads import NewTask, insert_tasks
 
 _ENDS = [status for status in TaskStatus if is_end(status)]
 _STAYING = OCCUPYING - {TaskStatus.TERMINATING}
-# The tasks of such a session work together: what is left of it when one is gone starts again with that one.
-_works_together = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
+# All tasks of such a session restart when one of them has to be replaced.
+_is_gang_session = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A current task that ended and is to be replaced: a service's, or one that is to be tried again."""
+class EndedTask:
+    """A current task that has ended and needs a replacement: of a service, or one that is retried."""
 
     task_id: UUID
     workload_id: UUID
@@ -43,25 +46,39 @@ class Ended:
     ended_at: datetime | None
     started_at: datetime | None
     failed: bool = False
-    """By its own doing: it uses up a retry."""
+    """The task itself failed, which uses up a retry."""
     code: str | None = None
-    """Of the reason for its end."""
+    """The code of the reason for its end."""
+    earlier_crashes: int = 0
+    """Ends soon after a start, in a row, of the attempts before it."""
+    crashes: int = 0
+    """The same, of this attempt, as its agent counted them."""
+
+    @property
+    def crashes_in_a_row(self) -> int:
+        return crashes_after(
+            self.status, self.started_at, self.ended_at, earlier=self.earlier_crashes, own=self.crashes
+        )
 
 
-class Successor(NamedTuple):
-    """Who is replaced, and when at the earliest its successor is placed. `failed`: it failed by its own doing."""
+class Replacement(NamedTuple):
+    """A task to replace, and the earliest time of its next placement. `failed`: the task itself failed.
+
+    `crashes`: the number of ends in a row soon after a start, its own included.
+    """
 
     task_id: UUID
     workload_id: UUID
     not_before: datetime | None = None
     failed: bool = False
+    crashes: int = 0
 
 
-async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list[Ended]:
-    """What starts together waits again together: it is replaced when the last of those who leave has left."""
-    rows = await connection.execute(_ended_replicas(limit))
+async def tasks_to_replace(connection: AsyncConnection, limit: int = 1000) -> list[EndedTask]:
+    """Return ended tasks that need a replacement. A gang is replaced when the last task that has to leave has ended."""
+    rows = await connection.execute(_tasks_to_replace(limit))
     return [
-        Ended(
+        EndedTask(
             row.id,
             row.workload_id,
             row.task_index,
@@ -71,20 +88,22 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
             row.started_at,
             _failed(row),
             (row.reason or {}).get("code"),
+            row.earlier_crashes,
+            row.crashes,
         )
         for row in rows
     ]
 
 
 @cache
-def _ended_replicas(limit: int) -> Select[Any]:
+def _tasks_to_replace(limit: int) -> Select[Any]:
     sibling = tasks.alias()
     leaves = and_(sibling.c.requeue, sibling.c.status == TaskStatus.TERMINATING)
     still_there = select(sibling.c.id).where(
         sibling.c.workload_id == workloads.c.id,
-        or_(leaves, and_(_works_together, sibling.c.status.in_(_STAYING))),
+        or_(leaves, and_(_is_gang_session, sibling.c.status.in_(_STAYING))),
     )
-    together = or_(_works_together, workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None))
+    is_gang = or_(_is_gang_session, workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None))
     return (
         select(
             tasks.c.id,
@@ -96,13 +115,15 @@ def _ended_replicas(limit: int) -> Select[Any]:
             tasks.c.started_at,
             tasks.c.reason,
             tasks.c.preempted_by,
+            tasks.c.earlier_crashes,
+            tasks.c.crashes,
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
             tasks.c.current,
             tasks.c.status.in_(_ENDS),
             or_(workloads.c.kind == Kind.DEPLOYMENT, and_(tasks.c.requeue, tasks.c.status != TaskStatus.SUCCEEDED)),
-            not_(and_(tasks.c.requeue, together, still_there.exists())),
+            not_(and_(tasks.c.requeue, is_gang, still_there.exists())),
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
         )
@@ -112,27 +133,27 @@ def _ended_replicas(limit: int) -> Select[Any]:
 
 
 def _failed(row: AnyRow) -> bool:
-    """By its own doing, not because its node was lost or it had to leave."""
+    """Return whether the task itself failed: its node was not lost and it was not preempted."""
     status = TaskStatus(row.status)
     left = row.preempted_by is not None or is_loss(status, (row.reason or {}).get("code"))
     return status is TaskStatus.FAILED and not left
 
 
-async def succeed(
+async def replace_tasks(
     connection: AsyncConnection,
-    successors: Iterable[Successor],
+    replacements: Iterable[Replacement],
     *,
     actor: str,
     now: datetime,
     term: int | None,
     renewed: bool = False,
 ) -> int:
-    """Replace tasks by successors (attempt + 1) that wait for a node.
+    """Replace tasks by pending ones (attempt + 1), and return how many.
 
-    They are made from the template that the tasks were made from; `renewed`: from the present one.
+    They have the template of the tasks that they replace; with `renewed`, the current template of the workload.
     """
-    wanted = {successor.task_id: successor for successor in successors}
-    locked = await lock_workloads(connection, {successor.workload_id for successor in wanted.values()})
+    wanted = {replacement.task_id: replacement for replacement in replacements}
+    locked = await lock_workloads(connection, {replacement.workload_id for replacement in wanted.values()})
     replaced: list[AnyRow] = []
     for part in chunks(sorted(wanted)):
         rows = await connection.execute(
@@ -144,11 +165,11 @@ async def succeed(
             workload = locked[row.workload_id]
             if not workload.stopping and workload.ended_at is None:
                 replaced.append(row)
-    # Those who work together are tried again together: the failure of one is a failure of all.
-    together: dict[UUID, int] = defaultdict(int)
+    # A gang is retried as a whole: the failure of one task counts for all.
+    gang_failures: dict[UUID, int] = defaultdict(int)
     for row in replaced:
         failures = row.failures + wanted[row.id].failed
-        together[row.workload_id] = max(together[row.workload_id], failures)
+        gang_failures[row.workload_id] = max(gang_failures[row.workload_id], failures)
     new = [
         NewTask(
             new_id(),
@@ -157,38 +178,70 @@ async def succeed(
             row.request if renewed else row.requested_slots,
             row.attempt + 1,
             wanted[row.id].not_before,
-            row.failures + wanted[row.id].failed if locked[row.workload_id].array else together[row.workload_id],
+            row.failures + wanted[row.id].failed if locked[row.workload_id].alone else gang_failures[row.workload_id],
             row.newest if renewed else row.revision,
+            EarlierEnd(wanted[row.id].crashes, row.exit_code, _last_reason(row)),
         )
         for row in replaced
     ]
     for part in chunks([row.id for row in replaced]):
         await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
-    writes = sets.Writes.on(connection)
+    writes = batch_sql.Writes.on(connection)
     insert_tasks(writes, new, now)
-    await writes.make(connection)
+    await writes.execute(connection)
     affected = {task.workload_id for task in new}
-    # Who put a decision about one of them together before has to look again: it has other tasks now.
+    # Decisions that were made before are outdated: the workload has other tasks now.
     for part in chunks(sorted(affected)):
         await connection.execute(
             update(workloads).where(workloads.c.id.in_(part)).values(version=workloads.c.version + 1)
         )
     await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
-    await events.append(
-        connection,
-        [events.NewEvent("workload", w, locked[w].version + 1, "replaced", None, w) for w in sorted(affected)],
-        now,
-    )
+    news = [events.NewEvent("workload", w, locked[w].version + 1, "replaced", None, w) for w in sorted(affected)]
+    news += [
+        events.NewEvent(
+            "workload",
+            task.workload_id,
+            locked[task.workload_id].version + 1,
+            events.CRASH_LOOPING,
+            None,
+            task.workload_id,
+            _crash_details(task),
+        )
+        for row, task in zip(replaced, new, strict=True)
+        if row.earlier_crashes < LOOPS_AFTER <= task.earlier.crashes
+    ]
+    await events.append(connection, news, now)
     return len(new)
 
 
-async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
-    """Living tasks of workloads that are on their way out because another task of theirs ended badly."""
-    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_half_stopped())]
+def _last_reason(row: AnyRow) -> dict[str, Any] | None:
+    """Return why the replaced task ended, as its replacement shows it; None if it has not ended."""
+    if not is_end(TaskStatus(row.status)):
+        return None
+    if row.reason is not None:
+        return {"code": row.reason["code"], "message": row.reason["message"]}
+    if row.exit_code is not None:
+        return {"code": "exited", "message": f"exited with code {row.exit_code}"}
+    return {"code": row.status.lower(), "message": f"the task was {row.status.lower()}"}
+
+
+def _crash_details(task: NewTask) -> dict[str, Any]:
+    return {
+        "task_index": task.task_index,
+        "crashes": task.earlier.crashes,
+        "exit_code": task.earlier.exit_code,
+        **(task.earlier.reason or {}),
+        "next_retry_at": None if task.not_before is None else task.not_before.isoformat(),
+    }
+
+
+async def tasks_of_terminating_workloads(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
+    """Return tasks that are alive in workloads that terminate because another of their tasks failed."""
+    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_tasks_of_terminating_workloads())]
 
 
 @cache
-def _half_stopped() -> Select[Any]:
+def _tasks_of_terminating_workloads() -> Select[Any]:
     return (
         select(tasks.c.id, tasks.c.status)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
@@ -200,29 +253,31 @@ def _half_stopped() -> Select[Any]:
     )
 
 
-async def left_behind(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
-    """Tasks on nodes of sessions that work together, of which another task is to come again."""
-    # A question of its own, since the answer is almost always that there are none.
-    short = list((await connection.execute(_to_come_again())).scalars())
+async def gang_tasks_to_restart(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
+    """Return tasks on nodes of gang sessions in which another task is to be replaced."""
+    # A query of its own, since it almost always returns nothing.
+    short = list((await connection.execute(_workloads_to_restart())).scalars())
     if not short:
         return []
-    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_left_behind(), {"ids": short})]
+    return [
+        (row.id, TaskStatus(row.status)) for row in await connection.execute(_gang_tasks_to_restart(), {"ids": short})
+    ]
 
 
 @cache
-def _to_come_again() -> Select[Any]:
+def _workloads_to_restart() -> Select[Any]:
     ended = tasks.c.status.in_([TaskStatus.FAILED, TaskStatus.LOST])
     return select(tasks.c.workload_id).where(tasks.c.current, tasks.c.requeue, ended).distinct()
 
 
 @cache
-def _left_behind() -> Select[Any]:
+def _gang_tasks_to_restart() -> Select[Any]:
     return (
         select(tasks.c.id, tasks.c.status)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
             among(workloads.c.id),
-            _works_together,
+            _is_gang_session,
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
             tasks.c.status.in_(_STAYING),

@@ -1,7 +1,8 @@
-"""What tenants are charged with: the sums of what their tasks occupy, moved in the transaction that moves the tasks.
+"""Usage of tenants: sums over their tasks, updated in the transaction that changes the tasks.
 
-A tenant is charged with what a task requested from the moment that a node is kept for it until it has ended: `used`
-once it ran, `reserved` before. A lost task is charged to its node alone. Private work counts by its number only.
+A tenant is charged for the request of a task from the moment that a node is reserved for it until it has ended: as
+`used` once it has run, as `reserved` before. A lost task is charged to its node alone. A private workload is charged
+only as one session.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
-from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
-from mooring.model.slots import Amounts
-from mooring.model.workloads import Workload
-from mooring.store import events
-from mooring.store.history import Journal
-from mooring.store.loading import Loaded, LoadedTask, LoadedWorkload
-from mooring.store.sets import Statement, Writes
-from mooring.store.types import as_uuid
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.quotas import (
+    PRIVATE_SESSIONS,
+    SESSIONS,
+    Scope,
+    Tenant,
+)
+from mooring.model.workloads.workload import Workload
+from mooring.store.commit.history import ChangeLog
+from mooring.store.commit.locked_workloads import Loaded, LoadedTask, LoadedWorkload
+from mooring.store.control import events
+from mooring.store.core.batch_sql import Statement, Writes
+from mooring.store.core.types import as_uuid
 
 _KEY = {"scope": "text", "tenant_id": "text", "pool": "text", "slot_name": "text"}
 _SAME = "r.scope = i.scope AND r.tenant_id = i.tenant_id AND r.pool = i.pool AND r.slot_name = i.slot_name"
@@ -39,7 +45,7 @@ _ADD = Statement(
     """,
     _DELTAS,
 )
-_MOVE = Statement(
+_UPDATE = Statement(
     f"""
     UPDATE tenant_resources AS r SET reserved = r.reserved + i.reserved, used = r.used + i.used
     FROM {{rows}} i WHERE {_SAME}
@@ -68,7 +74,7 @@ Row = tuple[str, str, str, str]
 
 
 class Owner(NamedTuple):
-    """Everybody who is charged with a workload, and the pool that it runs in; ids as the database gave them."""
+    """All tenants that are charged for a workload, and its pool. Ids are as the driver returned them."""
 
     access_key: str
     user_id: Any
@@ -85,13 +91,13 @@ def owner_of(workload: LoadedWorkload) -> Owner:
 
 
 def owners_of(workloads: Iterable[LoadedWorkload | Workload]) -> list[Owner]:
-    """Each once."""
+    """Return each distinct owner once."""
     return [Owner(*owner) for owner in set(map(_owner, workloads))]
 
 
 @lru_cache(maxsize=10_000)
 def tenants_of(owner: Owner) -> tuple[Tenant, ...]:
-    """The innermost first."""
+    """Return the tenants of an owner, innermost first."""
     return (
         Tenant(Scope.KEYPAIR, owner.access_key),
         Tenant(Scope.USER, str(as_uuid(owner.user_id))),
@@ -102,7 +108,7 @@ def tenants_of(owner: Owner) -> tuple[Tenant, ...]:
 
 @lru_cache(maxsize=10_000)
 def _counters_of(owner: Owner) -> tuple[tuple[str, str, str], ...]:
-    """Where the owner's charges are counted: limits hold over all pools, fairness and guarantees are about one."""
+    """Return the counters of an owner: limits apply over all pools, fair share and guarantees to one."""
     keypair, user, project, domain = ((tenant.scope.value, tenant.id) for tenant in tenants_of(owner))
     return (
         (*keypair, ALL_POOLS),
@@ -115,7 +121,7 @@ def _counters_of(owner: Owner) -> tuple[tuple[str, str, str], ...]:
 
 
 def counters_of_project(project_id: UUID, domain_id: UUID, pool: str) -> tuple[tuple[str, str, str], ...]:
-    """Where what a project has in a pool counts that is no single user's."""
+    """Return the counters of what a project has in a pool and that no single user is charged for."""
     project, domain = (Scope.PROJECT.value, str(project_id)), (Scope.DOMAIN.value, str(domain_id))
     return (*project, ALL_POOLS), (*project, pool), (*domain, ALL_POOLS)
 
@@ -125,9 +131,9 @@ def sessions_slot(workload: LoadedWorkload) -> str:
 
 
 async def lock(connection: AsyncConnection, charged: Iterable[tuple[Owner, str]]) -> dict[Row, tuple[int, int]]:
-    """Every counter of these owners and slots, locked in order until the transaction ends: (reserved, used).
+    """Lock every counter of these owners and slots, in order, and return their (reserved, used).
 
-    Whoever reads counters to decide on a charge locks all that the charge will move: nodes come before, nothing after.
+    A transaction that reads counters to decide locks all counters that it will change: after nodes, before nothing.
     """
     return await lock_rows(connection, {(*counter, slot) for owner, slot in charged for counter in _counters_of(owner)})
 
@@ -141,17 +147,17 @@ async def lock_rows(connection: AsyncConnection, rows: Collection[Row]) -> dict[
 
 
 @dataclass(slots=True)
-class Charges:
-    """The charges of one transaction: told of each task before it changes, written when all have."""
+class TenantUsage:
+    """The changes of usage in one transaction: `begin` is called for each task before it changes, `write` after all."""
 
     _before: list[tuple[LoadedTask, str | None]] = field(default_factory=list)
 
     def begin(self, task: LoadedTask) -> None:
-        """The task is about to change; its charge is still what it was."""
+        """Remember where a task is charged before it changes."""
         self._before.append((task, _column(task)))
 
-    def write(self, writes: Writes, loaded: Loaded, journal: Journal) -> None:
-        """One statement for all tenants (more only where sums shrink), the last that locks."""
+    def write(self, writes: Writes, loaded: Loaded, log: ChangeLog) -> None:
+        """Add one statement for all tenants (more only if sums shrink); it takes the last locks of the transaction."""
         by_owner = self._by_owner(loaded)
         deltas: dict[Row, list[int]] = {}
         for owner, slots in by_owner.items():
@@ -164,11 +170,11 @@ class Charges:
         rows = sorted((*key, *delta) for key, delta in deltas.items() if any(delta))
         if rows:
             write_rows(writes, rows)
-            self._tell(journal, by_owner)
+            self._notify(log, by_owner)
 
     def _by_owner(self, loaded: Loaded) -> dict[Owner, dict[str, list[int]]]:
-        """What comes to (reserved, used) by owner and slot."""
-        # Most tasks of a batch ask for the same and go the same way: they are counted first, and summed once.
+        """Return the changes of (reserved, used) by owner and slot."""
+        # Most tasks of a batch have the same request and the same change: count them first, then multiply once.
         ways: dict[tuple[tuple[Any, ...], str | None, str | None, int], int] = {}
         requests: dict[int, Amounts] = {}
         occupying: dict[UUID, int] = {}
@@ -196,15 +202,15 @@ class Charges:
             found[Owner(*owner)][slot][1] += number
         return found
 
-    def _tell(self, journal: Journal, owners: Iterable[Owner]) -> None:
-        """Who follows what tenants use reads it again."""
+    def _notify(self, log: ChangeLog, owners: Iterable[Owner]) -> None:
+        """Announce that the usage of these owners has changed."""
         ids = {as_uuid(id) for owner in owners for id in (owner.user_id, owner.project_id, owner.domain_id)}
         for id in sorted(ids):
-            journal.tell(events.NewEvent("tenant", id, 0, events.USAGE))
+            log.add_event(events.NewEvent("tenant", id, 0, events.USAGE))
 
 
 def _sessions(occupying: Mapping[UUID, int], loaded: Loaded) -> Counter[tuple[tuple[Any, ...], str]]:
-    """By owner and counter: how many workloads come onto nodes, less those that leave them."""
+    """Return by owner and slot the number of workloads that now occupy nodes, less those that no longer do."""
     found: Counter[tuple[tuple[Any, ...], str]] = Counter()
     changed = [(workload_id, number) for workload_id, number in occupying.items() if number]
     if changed:
@@ -216,20 +222,20 @@ def _sessions(occupying: Mapping[UUID, int], loaded: Loaded) -> Counter[tuple[tu
 
 
 def write_rows(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Add to counters: their keys, and what comes to `reserved` and `used`; sorted."""
-    # No row may be inserted with less than nothing; one that shrinks is there already.
-    shrinking = [row for row in rows if row[4] < 0 or row[5] < 0]
+    """Add to counters. A row is the key and the changes of `reserved` and `used`; rows are sorted."""
+    # A row that shrinks exists already; an insert with a negative amount would violate the check constraint.
+    decreases = [row for row in rows if row[4] < 0 or row[5] < 0]
     growing = [row for row in rows if row[4] >= 0 and row[5] >= 0]
-    if shrinking:
+    if decreases:
         if writes.dialect == "postgresql":
             writes.add(_LOCK, [row[:4] for row in rows])
-        writes.add(_MOVE, shrinking)
+        writes.add(_UPDATE, decreases)
     if growing:
         writes.add(_ADD, growing)
 
 
 def _column(task: LoadedTask) -> str | None:
-    """Where its tenants are charged with a task: what a node keeps for it counts as reserved."""
+    """Return the column in which tenants are charged for a task: a hold counts as reserved."""
     if task.status not in OCCUPYING:
         return None
     return "used" if task.column == "used" else "reserved"

@@ -1,4 +1,4 @@
-"""The event feed: what changed, so that readers know which rows to read again."""
+"""The event feed: which rows have changed, so that readers know what to read again."""
 
 from __future__ import annotations
 
@@ -11,26 +11,38 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, func, literal_colum
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun
-from mooring.store.sets import Statement, Writes
+from mooring.store.core.batch_sql import Statement, Writes
 from mooring.store.tables import events
 
 CHANNEL = "mooring"
 PURGED = "purged"
-"""Kind of the newest event that was forgotten; it stays for `store.feed` and is told to nobody."""
+"""The kind of the newest purged event; it stays as a marker for `store.control.feed` and is not delivered."""
 PLACED = "placed"
-"""The kind of a pool's event whose version numbers the commits that placed something in the pool."""
+"""The kind of a pool's event after placements; its version is the placement revision."""
 
 USAGE = "usage"
-"""The kind of a tenant's event when what it uses has changed, which is told to the mirrors alone."""
+"""The kind of a tenant's event when its usage has changed; only mirrors get it."""
 QUOTA = "quota"
-"""The kind of a tenant's event when what it may use has changed."""
+"""The kind of a tenant's event when its limits have changed."""
 SECRETS = "secrets"
-"""The kind of a project's event when one of its secrets or logins to registries has changed."""
+"""The kind of a project's event when one of its secrets or registry logins has changed."""
+
+UNSCHEDULABLE = "unschedulable"
+"""The kind of a workload's event when it becomes unschedulable, or for another reason than before; see its details.
+
+Mirrors skip it: no row that they read has changed.
+"""
 
 READY, UNREADY, RETIRING = "ready", "unready", "retiring"
-"""The kinds of events of a task that runs on: somebody may be sent to it, nobody for now, nobody ever again."""
+"""The kinds of events of a running task: it may get traffic, gets none for now, or will never get any again."""
 RENEWED = "renewed"
-"""Likewise: something else was learned about it."""
+"""The kind of a running task's event when its image digests, its address or its restarts have changed."""
+CRASHED, CRASH_LOOPING = "crashed", "crash-looping"
+"""The kinds of events of a task that ended soon after its start and starts again, once or repeatedly; see its details.
+
+A workload has the second when a task that is replaced enters a crash loop.
+"""
+CRASHES = frozenset({CRASHED, CRASH_LOOPING})
 
 
 class NewEvent(NamedTuple):
@@ -41,7 +53,7 @@ class NewEvent(NamedTuple):
     node_id: UUID | None = None
     workload_id: UUID | None = None
     details: Mapping[str, Any] | None = None
-    """What a decision saw and chose."""
+    """Details of the decision."""
 
 
 _NOUN = NewEvent._fields.index("noun")
@@ -64,7 +76,7 @@ _INSERT = Statement(
     term="bigint",
 )
 _NOTIFY = Statement("SELECT pg_notify(i.channel, '') FROM {rows} i", {"channel": "text"})
-_TOLD = (
+_READABLE = (
     select(
         events.c.revision,
         events.c.noun,
@@ -77,21 +89,21 @@ _TOLD = (
     .where(events.c.kind != PURGED)
     .order_by(events.c.revision)
 )
-_AFTER_REVISION = _TOLD.where(events.c.revision > bindparam("position"))
-_BETWEEN_TRANSACTIONS = _TOLD.where(
+_AFTER_REVISION = _READABLE.where(events.c.revision > bindparam("position"))
+_BETWEEN_TRANSACTIONS = _READABLE.where(
     events.c.transaction_id >= bindparam("position"), events.c.transaction_id < bindparam("upper")
 )
 
 
 async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
-    """`term`: of the leader that commits them; None for what agents and users do."""
+    """Write events. `term`: of the leader that commits them; None for changes by agents and users."""
     writes = Writes.on(connection)
-    tell(writes, new, now, term)
-    await writes.make(connection)
+    add(writes, new, now, term)
+    await writes.execute(connection)
 
 
-def tell(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
-    """`append` among other writes."""
+def add(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
+    """Add events to the writes of a transaction."""
     if not new:
         return
     writes.add_runs(_INSERT, new, alike=_NOUN, at=now, term=term)
@@ -101,14 +113,14 @@ def tell(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | Non
 
 
 async def position(connection: AsyncConnection) -> int:
-    """Where a reader that knows everything committed so far goes on from."""
+    """Return the position from which a reader continues that has read everything committed so far."""
     if connection.dialect.name == "postgresql":
         return int((await connection.execute(select(_oldest_running()))).scalar_one())
     return int((await connection.execute(select(func.coalesce(func.max(events.c.revision), 0)))).scalar_one())
 
 
 async def since(connection: AsyncConnection, position_before: int) -> tuple[list[Event], int]:
-    """Everything that became readable since a position, and the next position.
+    """Return the events that became readable since a position, and the next position.
 
     On PostgreSQL commits become visible out of the order of revisions, so the position is a transaction number: all
     transactions below the oldest running one are finished, and none can appear below it later.
@@ -123,9 +135,9 @@ async def since(connection: AsyncConnection, position_before: int) -> tuple[list
 
 
 async def held_back(connection: AsyncConnection, position_now: int) -> bool:
-    """Whether something was committed that a reader at this position cannot take in yet.
+    """Return whether there are committed events that a reader at this position cannot read yet.
 
-    Some older transaction still runs, and no signal may come when it ends: look again soon.
+    An older transaction is still running, and no signal may follow when it ends: read again soon.
     """
     if connection.dialect.name != "postgresql":
         return False

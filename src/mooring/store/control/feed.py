@@ -1,7 +1,7 @@
-"""The feed as its readers resume it: one order, a cursor in it, and a beginning that is forgotten some day.
+"""The event feed for readers that resume at a cursor, and its purging.
 
-The order is that of `model.events.Cursor`, and only what is finished is in it: on PostgreSQL the events of transactions
-below the oldest running one. So no event can ever appear before one that was read already.
+Events are in the order of `model.events.Cursor`. On PostgreSQL only events of transactions below the oldest running one
+are readable, so that no event can appear before one that was read already.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import EventsPurged
 from mooring.model.events import Cursor
-from mooring.store.events import PURGED, position
+from mooring.store.control.events import PURGED, position
 from mooring.store.tables import events
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int = 10_000) -> int:
-    """Forget what every reader has seen long ago: a beginning of the feed, never something from its middle.
+async def purge(connection: AsyncConnection, before: datetime, limit: int = 10_000) -> int:
+    """Purge old events from the beginning of the feed, and return how many.
 
-    The newest that is forgotten stays, marked, so that whoever has not read as far can be told.
+    The newest purged event stays as a marker, so that readers behind it get an error.
     """
     finished = not_after(connection, await end(connection))
-    kept = (await connection.execute(_cursors(connection, finished, events.c.at >= before).limit(1))).first()
-    old = finished if kept is None else and_(finished, not_after(connection, Cursor(kept[0] or 0, kept[1] - 1)))
-    newest = (await connection.execute(_cursors(connection, old).offset(most).limit(1))).first()
+    first_retained = (await connection.execute(_cursors(connection, finished, events.c.at >= before).limit(1))).first()
+    old = (
+        finished
+        if first_retained is None
+        else and_(finished, not_after(connection, Cursor(first_retained[0] or 0, first_retained[1] - 1)))
+    )
+    newest = (await connection.execute(_cursors(connection, old).offset(limit).limit(1))).first()
     if newest is None:
         newest = (await connection.execute(_cursors(connection, old, newest_first=True).limit(1))).first()
     if newest is None or newest.kind == PURGED:
@@ -39,30 +43,34 @@ async def purge(connection: AsyncConnection, before: datetime, most: int = 10_00
     return forgotten.rowcount + 1
 
 
-async def check_kept(connection: AsyncConnection, since: Cursor, until: Cursor) -> None:
-    """Raise EventsPurged where something after the cursor is forgotten already, or it lies behind the end of the feed.
+async def check_retained(connection: AsyncConnection, since: Cursor, until: Cursor) -> None:
+    """Raise EventsPurged if events after the cursor were purged, or if the cursor is beyond the end of the feed.
 
-    To be asked after the events were read: what is forgotten meanwhile must not be missed in silence.
+    Call it after reading the events, so that events that were purged meanwhile do not go unnoticed.
     """
     oldest = (await connection.execute(_cursors(connection).limit(1))).first()
     if oldest is not None and oldest.kind == PURGED and since < Cursor(oldest[0] or 0, oldest[1]):
-        raise EventsPurged("the events after this cursor are forgotten; read everything anew and go on from there")
+        raise EventsPurged(
+            "the events after this cursor have been purged: read the current state again and continue from its cursor"
+        )
     if since > until:
-        raise EventsPurged("this feed has not come as far as this cursor, which is another database's; read all anew")
+        raise EventsPurged(
+            "this cursor is beyond the end of the feed, so it belongs to another database: read the current state again"
+        )
 
 
 async def end(connection: AsyncConnection) -> Cursor:
-    """Behind everything that can be read now, and before everything that will come."""
+    """Return the cursor after all events that can be read now."""
     if connection.dialect.name == "postgresql":
         return Cursor(await position(connection), 0)
     return Cursor(0, await position(connection))
 
 
 def after(connection: AsyncConnection, cursor: Cursor) -> ColumnElement[bool]:
-    """The condition of events behind a cursor."""
+    """Return the condition for events after a cursor."""
     if connection.dialect.name != "postgresql":
         return events.c.revision > cursor.revision
-    # The first part is what the index is used for.
+    # The first condition uses the index.
     transaction = events.c.transaction_id
     behind = or_(transaction > cursor.transaction, events.c.revision > cursor.revision)
     return and_(transaction >= cursor.transaction, behind)

@@ -1,8 +1,8 @@
-"""Terms of leadership. A term only grows; each transaction of the leader first checks that its own is current.
+"""Leader terms. Each transaction of the leader first checks that its term is the current one.
 
-A term is one more than the last, and at least the second it begins in. So it also grows where the last one is not
-known any more, in a database that was restored: no term is ever issued twice, and agents that followed a later one than
-the restored database knows follow the next.
+A term is one more than the last, and at least the current time in seconds. So terms also grow after a restore from a
+backup, in which the last terms are missing: no term is issued twice, and agents that followed a term later than those
+in the backup accept the next one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from sqlalchemy import delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
-from mooring.store.inserts import insert_new
-from mooring.store.sets import Statement
+from mooring.store.core.batch_sql import Statement
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import leadership, leadership_lease
 
 _ROW = 1
@@ -32,16 +32,16 @@ _LOCK_TERM = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Of the last one to take office."""
+    """The most recent leader term."""
 
     number: int
     holder: str
     taken_at: datetime | None
     kind: str | None
-    """Of coordination: `alone`, `database` or `etcd`."""
+    """Kind of election: `alone`, `database` or `etcd`."""
 
 
-async def take_office(
+async def start_term(
     connection: AsyncConnection,
     holder: str,
     now: datetime,
@@ -50,7 +50,10 @@ async def take_office(
     cluster: str | None = None,
     revision: int | None = None,
 ) -> int:
-    """A new term for `holder`; whoever led before can commit nothing more. The rest says what the seat was won with."""
+    """Start a new term for `holder` and return its number; the previous leader can commit nothing more.
+
+    The other arguments record how the election was won.
+    """
     if connection.dialect.name == "postgresql":
         await _end_predecessor(connection, holder)
     won = {"holder": holder, "taken_at": now, "kind": kind, "cluster": cluster, "revision": revision}
@@ -64,9 +67,9 @@ async def take_office(
 
 
 async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
-    """A leader that froze in the middle of a commit keeps its term locked: its transactions of that age are ended.
+    """Terminate transactions of the previous leader that have been open for too long and lock its term.
 
-    One that is not that old yet makes the caller's transaction fail soon, and be tried again.
+    If one is not that old yet, the transaction of the caller fails soon and is retried.
     """
     await connection.execute(select(func.set_config("lock_timeout", f"{_FROZEN_SECONDS}s", True)))
     await connection.execute(
@@ -81,17 +84,17 @@ async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
 
 
 async def depose(connection: AsyncConnection) -> None:
-    """Nobody leads: whoever did can commit nothing more, and may take office again. Terms are counted on."""
+    """End the current term without a new one: its leader can commit nothing more, but may be elected again."""
     await connection.execute(update(leadership).values(term=leadership.c.term + 1, holder=_NOBODY))
     await connection.execute(delete(leadership_lease))
 
 
 async def check_term(connection: AsyncConnection, term: int) -> None:
-    """The first statement of every transaction that the leader commits."""
+    """Raise LeadershipLost unless this is the current term. The first statement of every transaction of the leader."""
     found = await _LOCK_TERM.read(connection, [(_ROW,)])
     newest, holder = found[0] if found else (None, None)
     if newest != term:
-        newer = f"term {newest} is held by {holder}" if holder else "nobody holds office"
+        newer = f"term {newest} is held by {holder}" if holder else "there is no leader"
         raise LeadershipLost(f"this scheduler's term {term} is over: {newer}")
 
 
@@ -101,7 +104,7 @@ async def current_term(connection: AsyncConnection) -> int:
 
 
 async def latest(connection: AsyncConnection) -> Term | None:
-    """None where nobody ever led, or the last one was deposed."""
+    """Return the current term; None if there was never a leader, or the last one was deposed."""
     row = leadership.c
     found = await connection.execute(
         select(row.term, row.holder, row.taken_at, row.kind).where(row.id == _ROW, row.holder != _NOBODY)
@@ -111,20 +114,20 @@ async def latest(connection: AsyncConnection) -> Term | None:
 
 
 async def lease(connection: AsyncConnection, holder: str, seconds: float) -> bool:
-    """Have the seat for so long by the database's clock, if it is free, expired or one's own."""
+    """Take or extend the lease by the clock of the database; return False while another server holds it."""
     row = leadership_lease.c
     now = func.clock_timestamp()
     await insert_new(connection, leadership_lease, {"id": _ROW, "holder": None, "until": _LONG_AGO})
     taken = await connection.execute(
         update(leadership_lease)
         .where(row.id == _ROW, or_(row.holder.is_(None), row.holder == holder, row.until < now))
-        .values(holder=holder, until=now + literal(timedelta(seconds=seconds)))
+        .values(holder=holder, until=now + literal(timedelta(seconds=seconds)), reason=None)
     )
     return taken.rowcount == 1
 
 
 async def renew(connection: AsyncConnection, holder: str, seconds: float) -> bool:
-    """False if somebody else has the seat by now."""
+    """Extend the lease; return False if another server holds it."""
     until = func.clock_timestamp() + literal(timedelta(seconds=seconds))
     renewed = await connection.execute(
         update(leadership_lease)
@@ -134,9 +137,35 @@ async def renew(connection: AsyncConnection, holder: str, seconds: float) -> boo
     return renewed.rowcount == 1
 
 
-async def release(connection: AsyncConnection, holder: str) -> None:
+async def release(connection: AsyncConnection, holder: str, reason: str) -> None:
+    """Release the lease; `reason` is stored to explain why there is no leader."""
     await connection.execute(
         update(leadership_lease)
         .where(leadership_lease.c.id == _ROW, leadership_lease.c.holder == holder)
-        .values(holder=None)
+        .values(holder=None, until=func.clock_timestamp(), reason=reason)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Vacancy:
+    """The absence of a leader."""
+
+    since: datetime | None
+    """None: there has never been a leader."""
+    reason: str
+
+
+async def vacancy(connection: AsyncConnection) -> Vacancy | None:
+    """Return why there is no leader; None while the lease is held, and on SQLite, which has one server and no lease."""
+    if connection.dialect.name != "postgresql":
+        return None
+    row = leadership_lease.c
+    found = await connection.execute(
+        select(row.holder, row.until, row.reason, (row.until > func.clock_timestamp()).label("valid"))
+    )
+    lease = found.one_or_none()
+    if lease is None or (lease.holder is None and lease.reason is None):
+        return Vacancy(None, "no server has led yet")
+    if lease.holder is None:
+        return Vacancy(lease.until, lease.reason)
+    return None if lease.valid else Vacancy(lease.until, f"{lease.holder} stopped renewing its lease")

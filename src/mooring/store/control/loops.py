@@ -1,4 +1,4 @@
-"""What the loops of the leader did, for people who ask any server."""
+"""The control loops of the leader, so that any server can list them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class LoopReport:
 
 
 async def report(connection: AsyncConnection, states: Sequence[LoopState], *, server: str, term: int) -> None:
-    """In the place of whatever was reported before."""
+    """Replace the previous report."""
     await connection.execute(delete(loops))
     rows = [{"server": server, "term": term, **asdict(state)} for state in states]
     await connection.execute(insert(loops), rows)
 
 
 async def reported(connection: AsyncConnection) -> list[LoopReport]:
-    """By name."""
+    """Return the last reports, ordered by name."""
     rows = await connection.execute(select(loops).order_by(loops.c.name))
     found = (dict(row._mapping) for row in rows)
     return [LoopReport(row.pop("server"), row.pop("term"), LoopState(**row)) for row in found]

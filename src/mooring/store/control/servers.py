@@ -1,4 +1,4 @@
-"""The processes of the control plane: each says now and then that it is there."""
+"""The registry of server processes; each updates its record periodically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store.inserts import insert_new
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import servers
 
 
@@ -16,11 +16,16 @@ from mooring.store.tables import servers
 class ServerRecord:
     name: str
     role: str
-    """As it was told: `all`, `scheduler` or `api`. Who leads is in `leadership`."""
+    """As configured: `all`, `scheduler` or `api`. The leader is in `leadership`."""
     url: str
     version: str
     started_at: datetime
     last_seen_at: datetime
+    election: str | None = None
+    """Kind of election: `alone`, `database` or `etcd`; None: it never leads."""
+    problem: str | None = None
+    """The reason why it cannot take part in the election now."""
+    problem_since: datetime | None = None
 
     @property
     def may_lead(self) -> bool:
@@ -38,11 +43,11 @@ async def leave(connection: AsyncConnection, name: str) -> None:
 
 
 async def forget(connection: AsyncConnection, before: datetime) -> None:
-    """Those that were not seen since."""
+    """Delete the records of servers that were last seen before this time."""
     await connection.execute(delete(servers).where(servers.c.last_seen_at < before))
 
 
 async def everyone(connection: AsyncConnection) -> list[ServerRecord]:
-    """By name."""
+    """Return all servers, ordered by name."""
     rows = await connection.execute(select(servers).order_by(servers.c.name))
     return [ServerRecord(**row._mapping) for row in rows]

@@ -1,7 +1,7 @@
-"""Statements over a set of rows that travels with one execution, so that a thousand rows cost one round trip.
+"""Batch statements: a set of rows is sent with one execution, so that a thousand rows need one round trip.
 
-In the text of a statement the rows are the table `{rows}`, with `ordinal` for a row's place in the set from 0 on: on
-PostgreSQL arrays that `unnest` puts side by side, on SQLite one JSON text that `json_each` takes apart.
+In the SQL text the rows are the table `{rows}`, with the position of a row, from 0, as `ordinal`. PostgreSQL gets
+arrays and combines them with `unnest`; SQLite gets one JSON text and splits it with `json_each`.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from mooring.store.engine import keeps_copies
-from mooring.store.types import UtcDateTime
+from mooring.store.core.engine import writes_ledger_copies
+from mooring.store.core.types import UtcDateTime
 
 _LARGE = 50
-"""Rows from which on a text of its own is worth it for a statement."""
-# A row that is refused undoes the transaction, so SQLite need not be able to undo the statement alone.
+"""From this number of rows on, a specialised SQL text pays off."""
+# A rejected row rolls back the transaction, so SQLite does not need to be able to undo the statement alone.
 _UPDATE = re.compile(r"^\s*UPDATE ")
 _DIGITS = 32
-"""Of an id."""
+"""The length of an id in hexadecimal."""
 _encode = msgspec.json.Encoder(uuid_format="hex").encode
 
 
 class Statement:
-    """SQL with `{rows}`, and `{name}` for a value; `rows` and `values` give PostgreSQL's types by name."""
+    """SQL with `{rows}`, and `{name}` for single values; `rows` and `values` give the PostgreSQL types by name."""
 
     def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
-        """`lock`: what stands for `{lock}` on PostgreSQL; on SQLite one writer at a time needs no locks."""
+        """`lock`: the text of `{lock}` on PostgreSQL. SQLite has one writer at a time and needs no locks."""
         self._sql, self._lock = sql, lock
         self._rows = tuple(rows.items())
         self._values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
@@ -67,7 +67,7 @@ class Statement:
     async def read(
         self, connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], **values: Any
     ) -> Sequence[Sequence[Any]]:
-        """Ask it once for all rows, of which there must be some."""
+        """Run the query once for all rows, at least one, and return the result."""
         sql, parameters = self.prepared(connection.dialect.name, rows, values)
         if connection.dialect.name == "postgresql":
             return (await connection.exec_driver_sql(sql, parameters)).all()
@@ -76,13 +76,13 @@ class Statement:
     def prepared(
         self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...]]:
-        """What the driver is given for these rows."""
+        """Return SQL and parameters for these rows."""
         return self.of_columns(dialect, list(zip(*rows, strict=True)), values)
 
     def of_columns(
         self, dialect: str, columns: list[tuple[Any, ...]], values: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...]]:
-        """As `prepared`; a column that is the same in all rows of a large set travels as one value."""
+        """As `prepared`, by columns. In a large set, a column with one value in all rows is sent as a single value."""
         large = len(columns[0]) >= _LARGE
         same = self._same(columns) if large else ()
         for number in same:
@@ -103,7 +103,7 @@ class Statement:
         return text, (_encode(rows).decode(), *map(_sqlite_value, given))
 
     def _same(self, columns: Sequence[tuple[Any, ...]]) -> tuple[int, ...]:
-        """Not all of them: something has to say how many rows there are."""
+        """Return the columns with one value in all rows; at least one other column must give the number of rows."""
         found = [n for n in self._shared if columns[n][0] == columns[n][-1]]
         found = [n for n in found if columns[n].count(columns[n][0]) == len(columns[n])]
         return tuple(found[len(found) == len(columns) :])
@@ -119,10 +119,10 @@ class Statement:
         if dialect == "postgresql":
             kinds = enumerate((once | self._values).items(), start=len(varying) + 1)
             casts = {"jsonb": "text::jsonb"}
-            places = {name: f"${number}::{casts.get(kind, kind)}" for number, (name, kind) in kinds}
+            placeholders = {name: f"${number}::{casts.get(kind, kind)}" for number, (name, kind) in kinds}
         else:
-            places = {name: f"?{number}" for number, name in enumerate((*once, *self._values), start=2)}
-        shared, given = ({name: places[name] for name in names} for names in (once, self._values))
+            placeholders = {name: f"?{number}" for number, name in enumerate((*once, *self._values), start=2)}
+        shared, given = ({name: placeholders[name] for name in names} for names in (once, self._values))
         if dialect == "postgresql":
             return self._sql.format(rows=_unnest(varying, shared), lock=self._lock, **given)
         sql = _UPDATE.sub("UPDATE OR FAIL ", self._sql, count=1)
@@ -130,9 +130,9 @@ class Statement:
 
 
 class Update:
-    """UPDATE by key that writes only what some row of the batch changes: an index that is not touched costs nothing.
+    """UPDATE by key that sets only columns that a row of the batch changes, so that other indexes are not updated.
 
-    `always` is set for every batch; the text in `changes` only if its column is neither null, false nor 0 in some row.
+    `always` is set for every batch; an entry of `changes` only if its column is neither null, false nor 0 in some row.
     """
 
     def __init__(
@@ -141,32 +141,32 @@ class Update:
         self._head, self._where = head, where
         self._rows, self._values = rows, values
         self._always, self._changes = always, changes
-        self._places = {name: place for place, name in enumerate(rows)}
+        self._positions = {name: position for position, name in enumerate(rows)}
         self._variants: dict[tuple[str, ...], tuple[Statement, list[int]]] = {}
 
     def prepared(
         self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...]]:
         columns = list(zip(*rows, strict=True))
-        changed = tuple(name for name in self._changes if any(columns[self._places[name]]))
+        changed = tuple(name for name in self._changes if any(columns[self._positions[name]]))
         if changed not in self._variants:
             self._variants[changed] = self._variant(changed)
-        statement, places = self._variants[changed]
-        return statement.of_columns(dialect, [columns[place] for place in places], values)
+        statement, positions = self._variants[changed]
+        return statement.of_columns(dialect, [columns[position] for position in positions], values)
 
     def _variant(self, changed: tuple[str, ...]) -> tuple[Statement, list[int]]:
-        """The statement for batches that change these, and the columns that it needs."""
+        """Return the statement for batches that change these columns, and the positions of its columns."""
         settings = ", ".join(part for part in (self._always, *(self._changes[name] for name in changed)) if part)
         sql = f"UPDATE {self._head} SET {settings} FROM {{rows}} i WHERE {self._where}"
         needed = set(re.findall(r"\bi\.(\w+)", sql))
         rows = {name: kind for name, kind in self._rows.items() if name in needed}
-        return Statement(sql, rows, **self._values), [self._places[name] for name in rows]
+        return Statement(sql, rows, **self._values), [self._positions[name] for name in rows]
 
 
 def among(column: ColumnElement[UUID], ids: Collection[UUID] | None = None) -> ColumnElement[bool]:
-    """`column` is one of these ids, of which there may be any number: they travel as one value.
+    """Return the condition that the column is one of these ids, of any number: they are sent as one value.
 
-    Without `ids` they are the parameter `ids` of the statement, which then need not be built anew for each question.
+    Without `ids`, the statement has a parameter `ids`, so that it can be built once and reused.
     """
     given = bindparam("ids", type_=_Ids()) if ids is None else literal(ids, _Ids())
     return _Among(column, given)
@@ -202,31 +202,31 @@ class _Ids(TypeDecorator[Collection[UUID]]):
 
 
 class NotAsExpected(Exception):
-    """Some row is not as a write expected it; what was written with it has to be rolled back."""
+    """A write did not find the rows that it expected; its transaction has to be rolled back."""
 
 
 class _Prepared(NamedTuple):
     sql: str
     parameters: tuple[Any, ...]
     expected: int | None = None
-    """So many rows must be written, or counted by a question."""
-    question: bool = False
+    """Required number of rows: written, or counted by a query."""
+    is_query: bool = False
 
 
 class Writes:
-    """The writes of one transaction, in order: put together first, then made at one go.
+    """The writes of one transaction, in order: collected first, then executed at once.
 
-    SQLite makes them in its connection's thread without a word to Python in between.
+    On SQLite the thread of the connection executes all of them in one call.
     """
 
     def __init__(self, dialect: str, *, copies: bool = True) -> None:
-        """`copies`: the copies that only people read are written, too."""
+        """`copies`: also write the readable copies of the ledger."""
         self.dialect, self.copies = dialect, copies
         self._prepared: list[_Prepared] = []
 
     @classmethod
     def on(cls, connection: AsyncConnection) -> Self:
-        return cls(connection.dialect.name, copies=keeps_copies(connection))
+        return cls(connection.dialect.name, copies=writes_ledger_copies(connection))
 
     def add(
         self,
@@ -236,69 +236,69 @@ class Writes:
         expected: int | None = None,
         **values: Any,
     ) -> None:
-        """A statement, once for all rows, of which there must be some.
+        """Add a statement, executed once for all rows, at least one.
 
-        `expected`: so many are written, or it is NotAsExpected.
+        `expected`: raise NotAsExpected unless this number of rows is written.
         """
         sql, parameters = statement.prepared(self.dialect, rows, values)
         self._prepared.append(_Prepared(sql, parameters, expected))
 
     def add_runs(self, statement: Statement, rows: Sequence[tuple[Any, ...]], *, alike: int, **values: Any) -> None:
-        """As `add`, for rows of which long runs have one value in the column `alike`, and with it in others.
+        """As `add`, for rows with long runs of one value in the column `alike`, and often in others.
 
-        Each run is a statement of its own, so that what its rows share travels once.
+        Each run becomes a statement of its own, so that the shared values are sent once.
         """
         runs = [list(run) for _, run in groupby(rows, key=itemgetter(alike))]
         for run in runs if len(rows) >= _LARGE * len(runs) else [rows]:
             self.add(statement, run, **values)
 
     def expect(self, count: Statement, rows: Sequence[tuple[Any, ...]]) -> None:
-        """NotAsExpected unless the statement counts as many rows as it is given."""
+        """Add a query; raise NotAsExpected unless it counts as many rows as it is given."""
         sql, parameters = count.prepared(self.dialect, rows, {})
-        self._prepared.append(_Prepared(sql, parameters, len(rows), question=True))
+        self._prepared.append(_Prepared(sql, parameters, len(rows), is_query=True))
 
     def ask(self, statement: Statement, rows: Sequence[tuple[Any, ...]], **values: Any) -> None:
-        """A question about what is written by then; `make` gives the answer."""
+        """Add a query that sees the writes before it; `execute` returns its result."""
         sql, parameters = statement.prepared(self.dialect, rows, values)
-        self._prepared.append(_Prepared(sql, parameters, question=True))
+        self._prepared.append(_Prepared(sql, parameters, is_query=True))
 
     def extend(self, others: Writes) -> None:
         self._prepared += others._prepared
 
-    async def make(self, connection: AsyncConnection) -> list[Sequence[Sequence[Any]]]:
-        """The answers to what was asked, in order."""
+    async def execute(self, connection: AsyncConnection) -> list[Sequence[Sequence[Any]]]:
+        """Execute the writes in order, and return the results of the queries that `ask` added."""
         if self.dialect == "postgresql":
             answers: list[Sequence[Sequence[Any]]] = []
             for one in self._prepared:
                 result = await connection.exec_driver_sql(one.sql, one.parameters)
-                answers += _checked(one, result.all()) if one.question else _checked(one, [(result.rowcount,)])
+                answers += _checked(one, result.all()) if one.is_query else _checked(one, [(result.rowcount,)])
             return answers
         opened: Any = driver(connection)
         try:
-            # In one turn of the connection's thread, which has to wait for the others of this process at each.
-            made: list[Sequence[Sequence[Any]]] = await opened._execute(_make, opened._conn, self._prepared)
+            # In one call to the thread of the connection: each call waits for the other threads of this process.
+            made: list[Sequence[Sequence[Any]]] = await opened._execute(_execute_all, opened._conn, self._prepared)
         except sqlite3.Error as error:
             raise DBAPIError.instance(None, None, error, sqlite3.Error) from error
         return made
 
 
-def _make(connection: sqlite3.Connection, prepared: Sequence[_Prepared]) -> list[Sequence[Sequence[Any]]]:
+def _execute_all(connection: sqlite3.Connection, prepared: Sequence[_Prepared]) -> list[Sequence[Sequence[Any]]]:
     answers: list[Sequence[Sequence[Any]]] = []
     for one in prepared:
         cursor = connection.execute(one.sql, one.parameters)
-        answers += _checked(one, cursor.fetchall() if one.question else [(cursor.rowcount,)])
+        answers += _checked(one, cursor.fetchall() if one.is_query else [(cursor.rowcount,)])
     return answers
 
 
 def _checked(one: _Prepared, found: Sequence[Sequence[Any]]) -> list[Sequence[Sequence[Any]]]:
-    """The answer, where somebody waits for it."""
+    """Check the number of rows, and return the result if `ask` added the query."""
     if one.expected is not None and found[0][0] != one.expected:
         raise NotAsExpected
-    return [found] if one.question and one.expected is None else []
+    return [found] if one.is_query and one.expected is None else []
 
 
 def driver(connection: AsyncConnection) -> aiosqlite.Connection:
-    """SQLite's own connection: it answers in one turn of its thread, without a cursor that is opened and closed."""
+    """Return the SQLite driver's connection, which runs a query in one call to its thread, without a cursor."""
     assert connection.sync_connection is not None
     found = connection.sync_connection.connection.driver_connection
     assert isinstance(found, aiosqlite.Connection)
@@ -306,7 +306,7 @@ def driver(connection: AsyncConnection) -> aiosqlite.Connection:
 
 
 def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows that all name the same columns; there may be none."""
+    """Insert rows that all have the same columns; there may be none."""
     if rows:
         writes.add(_insertion(table, tuple(rows[0])), [tuple(row.values()) for row in rows])
 
@@ -319,11 +319,11 @@ def _insertion(table: Table, columns: tuple[str, ...]) -> Statement:
 
 
 def _kind(column: TypeEngine[Any]) -> str:
-    """What PostgreSQL calls the type, or one that it turns into it."""
+    """Return the PostgreSQL type, or one that PostgreSQL converts to it."""
     for kind, types in _KINDS.items():
         if isinstance(column, types):
             return kind
-    raise TypeError(f"{column!r} cannot be a column of a set")
+    raise TypeError(f"{column!r} cannot be a column of a batch")
 
 
 _KINDS: dict[str, tuple[type[Any], ...]] = {
@@ -348,18 +348,18 @@ def _unnest(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
 
 
 def _json_each(rows: Mapping[str, str], once: Mapping[str, str], *, packed: bool) -> str:
-    places = [f"value ->> {number}" for number in range(len(rows))] if len(rows) > 1 else ["value"]
+    values = [f"value ->> {number}" for number in range(len(rows))] if len(rows) > 1 else ["value"]
     if packed:
         starts = [1 + number * _DIGITS for number in range(len(rows))]
-        places = [*(f"substr(value, {start}, {_DIGITS})" for start in starts[:-1]), f"substr(value, {starts[-1]})"]
-    taken = [f"{place} AS {_quoted(name)}" for place, name in zip(places, rows, strict=True)]
+        values = [*(f"substr(value, {start}, {_DIGITS})" for start in starts[:-1]), f"substr(value, {starts[-1]})"]
+    taken = [f"{value} AS {_quoted(name)}" for value, name in zip(values, rows, strict=True)]
     return f"(SELECT {', '.join(['key AS ordinal', *taken, *_as(once)])} FROM json_each(?1))"
 
 
 def _pack(kinds: Sequence[str], columns: Sequence[tuple[Any, ...]]) -> list[str] | None:
-    """Ids, and at most one text behind them, as one text per row: SQLite cuts it in half the time that JSON takes.
+    """Return ids, and at most one text after them, as one text per row, which SQLite splits in half the time of JSON.
 
-    None where the columns are others, or something is missing.
+    Return None for other columns, and if a value is missing.
     """
     *ids, last = columns
     if not ids or {*kinds[:-1]} != {"uuid"} or kinds[-1] not in ("uuid", "text"):
@@ -373,16 +373,16 @@ def _pack(kinds: Sequence[str], columns: Sequence[tuple[Any, ...]]) -> list[str]
 
 
 def _as(once: Mapping[str, str]) -> list[str]:
-    return [f"{place} AS {_quoted(name)}" for name, place in once.items()]
+    return [f"{placeholder} AS {_quoted(name)}" for name, placeholder in once.items()]
 
 
 def _quoted(name: str) -> str:
-    """A column may be called as a word of SQL."""
+    """Quote a name: a column may have the name of an SQL keyword."""
     return f'"{name}"'
 
 
 def _sqlite_value(value: Any) -> Any:
-    """As the column types write it."""
+    """Return a value as the column types store it."""
     if isinstance(value, datetime):
         return _instant(value)
     return value.hex if isinstance(value, UUID) else value
@@ -390,5 +390,5 @@ def _sqlite_value(value: Any) -> Any:
 
 @lru_cache(maxsize=100)
 def _instant(value: datetime) -> str:
-    """Most rows of a set have the same ones."""
+    """Return the stored text of a timestamp; most rows of a batch have the same ones."""
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")

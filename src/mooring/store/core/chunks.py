@@ -1,4 +1,4 @@
-"""Lists of ids in statements: cut to a length that both databases take and that compiles quickly."""
+"""Lists of ids in statements, split into chunks that both databases accept and that compile quickly."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from mooring.model.constraints import Constraints, Taint
+from mooring.model.workloads.constraints import Constraints, Taint
 
 
 def encode_constraints(constraints: Constraints) -> dict[str, Any]:
-    """What differs from the defaults, so that most rows hold little."""
+    """Return only what differs from the defaults, so that most rows are small."""
     encoded: dict[str, Any] = msgspec.to_builtins(constraints)
     return {name: value for name, value in encoded.items() if value != _DEFAULTS[name]}
 

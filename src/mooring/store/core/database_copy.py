@@ -1,4 +1,4 @@
-"""A whole database into another: from one machine's file to a PostgreSQL, or into a file beside a running server."""
+"""Copies of whole databases: from SQLite to PostgreSQL, and backups of SQLite files in use."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from sqlalchemy import Integer, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict, InvalidInput
-from mooring.store.engine import Database
+from mooring.store.core.engine import Database
+from mooring.store.core.high_water import SUFFIX
 from mooring.store.tables import metadata
 
 _ROWS = 1000
 
 
 async def copy(source: Database, target: Database) -> dict[str, int]:
-    """Every row of every table, in one transaction, into tables that are empty; how many rows of each."""
+    """Copy all rows of all tables into an empty database, in one transaction; return the number of rows by table."""
     copied: dict[str, int] = {}
     async with source.snapshot() as reading, target.engine.begin() as writing:
         for table in metadata.sorted_tables:
             if (await writing.execute(select(table).limit(1))).first() is not None:
-                raise Conflict(f"the target is not empty: there are rows in {table.name}", code="target-not-empty")
+                raise Conflict(f"the target is not empty: it has rows in {table.name}", code="target-not-empty")
         for table in metadata.sorted_tables:
             number = 0
             rows = await reading.stream(select(table))
@@ -31,12 +32,12 @@ async def copy(source: Database, target: Database) -> dict[str, int]:
                 number += len(part)
             copied[table.name] = number
         if writing.dialect.name == "postgresql":
-            await _go_on_counting(writing)
+            await _advance_sequences(writing)
     return copied
 
 
 async def count(database: Database) -> dict[str, int]:
-    """How many rows every table has."""
+    """Return the number of rows by table."""
     async with database.read() as connection:
         return {
             table.name: int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
@@ -44,8 +45,8 @@ async def count(database: Database) -> dict[str, int]:
         }
 
 
-async def _go_on_counting(connection: AsyncConnection) -> None:
-    """Numbers that the database gives out begin after those that were copied."""
+async def _advance_sequences(connection: AsyncConnection) -> None:
+    """Let sequences continue after the copied numbers."""
     for table in metadata.sorted_tables:
         column = table.autoincrement_column
         if column is not None and isinstance(column.type, Integer) and len(table.primary_key) == 1:
@@ -59,14 +60,14 @@ async def _go_on_counting(connection: AsyncConnection) -> None:
 
 
 def back_up(file: Path, to: Path) -> None:
-    """A copy of a SQLite database as it is at one moment, while others go on reading and writing it."""
+    """Copy a SQLite database as of one moment, while others read and write it."""
     if not file.exists():
         raise InvalidInput(f"there is no database {file}", code="no-database")
     try:
-        # There are hashes of passwords in it.
+        # It contains password hashes.
         to.touch(0o600, exist_ok=False)
     except FileExistsError:
-        raise InvalidInput(f"{to} exists already; choose another name", code="file-exists") from None
+        raise InvalidInput(f"{to} already exists; choose another name", code="file-exists") from None
     try:
         with (
             closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as source,
@@ -82,8 +83,10 @@ def back_up(file: Path, to: Path) -> None:
 
 
 def put_in_place(copy: Path, file: Path, aside: Path) -> None:
-    """Make `copy` the database `file`; what was there is kept as `aside`, with the log that belongs to it."""
-    for part in ("", "-wal", "-shm"):
+    """Replace the database `file` by `copy`; keep the previous one as `aside`, with its log and its mark."""
+    for part in ("", "-wal", "-shm", SUFFIX):
         with suppress(FileNotFoundError):
             Path(f"{file}{part}").replace(f"{aside}{part}")
+    with suppress(FileNotFoundError):
+        Path(f"{copy}{SUFFIX}").replace(f"{file}{SUFFIX}")
     copy.replace(file)

@@ -1,4 +1,4 @@
-"""Column types and helpers that both databases share."""
+"""Column types and helpers for both databases."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ EPOCH = {
     "postgresql": "floor(extract(epoch FROM {}))::bigint",
     "sqlite": "unixepoch(substr({}, 1, 19))",
 }
-"""SQL for the whole seconds of an instant, by dialect."""
+"""SQL for the seconds since the epoch of a timestamp, by dialect."""
 
 
 def as_uuid(value: Any) -> UUID:
-    """An id as the driver gave it: SQLite keeps its digits as text."""
-    # A UUID like Python's own, made from its text in a tenth of the time.
+    """Return an id from a value of the driver; SQLite stores ids as hexadecimal text."""
+    # Compatible with Python's UUID, and created from text in a tenth of the time.
     found: UUID = pgproto.UUID(value) if isinstance(value, str) else value
     return found
 
 
 class Id(Uuid[UUID]):
-    """A UUID that is quick to read on SQLite too."""
+    """A UUID column that is fast to read on SQLite, too."""
 
     cache_ok = True
 
@@ -43,7 +43,7 @@ def _as_uuid_or_none(value: str | None) -> UUID | None:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant. Goes in with a zone, is kept in UTC, comes out with the zone UTC."""
+    """A timestamp: written with any time zone, stored and read in UTC."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -52,7 +52,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError("a time without a zone cannot be stored")
+            raise ValueError("a time without a time zone cannot be stored")
         return value.astimezone(UTC)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What an agent needs to know: the tasks that should be on its node."""
+"""Desired tasks of a node, as its agent receives them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, UNSTARTED, TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.workloads import Kind
-from mooring.store.sets import among
+from mooring.model.workloads.workload import Kind
+from mooring.store.core.batch_sql import among
+from mooring.store.core.types import AnyRow, json_type
 from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
-from mooring.store.types import AnyRow, json_type
 
 
 async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
-    """Tasks that occupy the node: those to run, those to stop, and ended ones of which something may be left."""
+    """Return the tasks that occupy the node: those to run, those to stop, and ended ones not yet cleaned up."""
     return list(await connection.execute(_desired(), {"node": node_id}))
 
 
 @cache
 def _desired() -> Select[Any]:
-    # Who asked for a warning before its time is over gets it before the drain of its node ends it.
+    # The earlier of deadline and drain end counts, so that a session gets its warning signal before a drain ends it.
     sooner = or_(tasks.c.deadline_at.is_(None), nodes.c.drain_until < tasks.c.deadline_at)
     drained_first = and_(nodes.c.draining, nodes.c.drain_until.is_not(None), sooner)
     ends_at = case((drained_first, nodes.c.drain_until), else_=tasks.c.deadline_at)
@@ -52,13 +52,15 @@ def _desired() -> Select[Any]:
             workloads.c.user_id,
             workloads.c.project_id,
             projects.c.number.label("project_number"),
+            projects.c.name.label("project"),
+            nodes.c.name.label("node"),
             users.c.os_user,
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .join(projects, projects.c.id == workloads.c.project_id)
         .join(users, users.c.id == workloads.c.user_id)
         .join(nodes, nodes.c.id == tasks.c.node_id)
-        # A task runs what it was made from, whatever its deployment has become since.
+        # A task runs the revision it was created from, even if its deployment has been updated since.
         .outerjoin(
             workload_revisions,
             and_(workload_revisions.c.workload_id == workloads.c.id, workload_revisions.c.number == tasks.c.revision),
@@ -68,17 +70,17 @@ def _desired() -> Select[Any]:
     )
 
 
-async def together(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[UUID, list[AnyRow]]:
-    """Of those sessions among desired tasks whose tasks work together: all of them in order, with where they are."""
+async def gang_tasks(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[UUID, list[AnyRow]]:
+    """Return all tasks, in order and with their nodes, of the multi-task sessions among these desired tasks."""
     ids = {row.workload_id for row in rows if row.kind == Kind.SESSION and row.array is None and row.replicas > 1}
     found: dict[UUID, list[AnyRow]] = defaultdict(list)
-    for row in await connection.execute(_together(), {"ids": ids}) if ids else ():
+    for row in await connection.execute(_gang_tasks(), {"ids": ids}) if ids else ():
         found[row.workload_id].append(row)
     return found
 
 
 @cache
-def _together() -> Select[Any]:
+def _gang_tasks() -> Select[Any]:
     own = tasks.c
     return (
         select(
@@ -97,7 +99,7 @@ def _together() -> Select[Any]:
 
 
 async def waiting_for_others(connection: AsyncConnection, workload_ids: Collection[UUID]) -> set[UUID]:
-    """The nodes of main tasks of these workloads that may be waiting for the others to run."""
+    """Return the nodes of these workloads' main tasks that may be held until the other tasks run."""
     if not workload_ids:
         return set()
     return set((await connection.execute(_waiting_for_others(), {"ids": workload_ids})).scalars())
@@ -120,7 +122,7 @@ def _waiting_for_others() -> Select[Any]:
 
 
 async def note_progress(connection: AsyncConnection, reasons: Mapping[UUID, Reason]) -> None:
-    """How far nodes are with what they prepare, for people to see: nothing depends on it, and nobody is woken."""
+    """Record the progress of tasks in preparation, for display only: nothing depends on it, and no event is emitted."""
     if reasons:
         rows = [{"task": task_id, "told": reason.as_dict()} for task_id, reason in sorted(reasons.items())]
         await connection.execute(_PROGRESS, rows)
@@ -130,7 +132,7 @@ _PROGRESS = (
     update(tasks)
     .where(
         tasks.c.id == bindparam("task"),
-        # A list of them is no statement that can be made for several tasks at once.
+        # Two comparisons, because IN with an expanding list does not work in an executemany statement.
         or_(tasks.c.status == TaskStatus.RESERVED, tasks.c.status == TaskStatus.PREPARING),
     )
     .values(reason=bindparam("told", type_=tasks.c.reason.type))
@@ -138,7 +140,7 @@ _PROGRESS = (
 
 
 async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[AnyRow]:
-    """Tasks that occupy these nodes, with their status and kind."""
+    """Return the tasks that occupy these nodes, with their status and kind."""
     rows = await connection.execute(
         select(tasks.c.id, tasks.c.status, tasks.c.node_id, tasks.c.workload_id, workloads.c.kind)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
@@ -149,7 +151,7 @@ async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[An
 
 
 async def unstarted(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> list[UUID]:
-    """Which of these tasks are on the node and have not been reported as running."""
+    """Return those of these tasks that are on the node and have not been reported as running."""
     rows = await connection.execute(
         select(tasks.c.id).where(
             tasks.c.id.in_(task_ids), tasks.c.node_id == node_id, tasks.c.status.in_(list(UNSTARTED))
@@ -159,6 +161,6 @@ async def unstarted(connection: AsyncConnection, node_id: UUID, task_ids: list[U
 
 
 async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> set[UUID]:
-    """Which of these tasks are on the node: an agent speaks for its own tasks only."""
+    """Return those of these tasks that are on the node: an agent may only report on its own tasks."""
     rows = await connection.execute(select(tasks.c.id).where(tasks.c.id.in_(task_ids), tasks.c.node_id == node_id))
     return set(rows.scalars())

@@ -1,4 +1,4 @@
-"""The devices of nodes: what each is, and how much of it is taken."""
+"""Devices of nodes: their properties and the amounts taken."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uuid import UUID
 from sqlalchemy import Select, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.devices import MOST_DEVICES, WHOLE, Device
 from mooring.model.errors import InvalidInput
-from mooring.model.slots import Amounts, slot_type
-from mooring.store.sets import among
+from mooring.model.resources.devices import MAX_DEVICES, WHOLE, Device
+from mooring.model.resources.slots import Amounts, slot_type
+from mooring.store.core.batch_sql import among
 from mooring.store.tables import node_devices
 
 _columns = node_devices.c
@@ -21,9 +21,9 @@ _SOME = _ALL.where(among(_columns.node_id))
 
 
 async def set_devices(connection: AsyncConnection, node_id: UUID, devices: Mapping[str, Sequence[Device]]) -> bool:
-    """Write the devices of these slots; True if anything changed. The caller has locked the node.
+    """Write the devices of these slots; return True if anything changed. The caller has locked the node.
 
-    One that vanished keeps its row without capacity while something of it is taken: what is taken must stay provable.
+    A device that vanished keeps its row, with capacity 0, while some of it is taken: allocations must stay verifiable.
     """
     rows = await connection.execute(
         select(node_devices).where(_columns.node_id == node_id, _columns.slot_name.in_(sorted(devices)))
@@ -56,11 +56,11 @@ async def set_devices(connection: AsyncConnection, node_id: UUID, devices: Mappi
 
 
 def completed(devices: Mapping[str, Sequence[Device]], capacity: Amounts) -> dict[str, Sequence[Device]]:
-    """A node's devices by slot: those that were named, and whole ones numbered from 0 where none were."""
+    """Return a node's devices by slot: the named ones, or whole devices numbered from 0 where none are named."""
     for slot, amount in capacity.items():
-        if slot_type(slot).devices and amount > MOST_DEVICES * WHOLE:
+        if slot_type(slot).devices and amount > MAX_DEVICES * WHOLE:
             raise InvalidInput(
-                f"{slot}: a node has at most {MOST_DEVICES} devices, not {amount // WHOLE:,}", code="too-many-devices"
+                f"{slot}: a node has at most {MAX_DEVICES} devices, not {amount // WHOLE:,}", code="too-many-devices"
             )
     return {
         slot: devices.get(slot) or [Device(index) for index in range(amount // WHOLE)]
@@ -72,7 +72,7 @@ def completed(devices: Mapping[str, Sequence[Device]], capacity: Amounts) -> dic
 async def by_node(
     connection: AsyncConnection, node_ids: Sequence[UUID] | Select[tuple[UUID]] | None = None
 ) -> dict[UUID, dict[str, tuple[Device, ...]]]:
-    """The devices of all nodes, or of the given ones."""
+    """Return the devices of all nodes, or of the given ones."""
     if isinstance(node_ids, Select):
         rows = await connection.execute(_ALL.where(_columns.node_id.in_(node_ids)))
     elif node_ids is not None:

@@ -1,4 +1,4 @@
-"""Heartbeats: what they say of many nodes at once, and which nodes send none any more."""
+"""Heartbeats: batched reports from nodes, and detection of nodes that stopped reporting."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus
-from mooring.store import quarantine, sets
-from mooring.store.events import NewEvent
-from mooring.store.history import Journal
-from mooring.store.sets import Writes
+from mooring.store.commit.history import ChangeLog
+from mooring.store.control.events import NewEvent
+from mooring.store.core import batch_sql
+from mooring.store.core.batch_sql import Writes
+from mooring.store.core.types import AnyRow
+from mooring.store.nodes import quarantine
 from mooring.store.tables import nodes, tasks
-from mooring.store.types import AnyRow
 
-_CREDENTIALS = select(nodes.c.id, nodes.c.credential_hash).where(sets.among(nodes.c.id))
+_CREDENTIALS = select(nodes.c.id, nodes.c.credential_hash).where(batch_sql.among(nodes.c.id))
 _STATES = select(
     nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
-).where(sets.among(nodes.c.id))
+).where(batch_sql.among(nodes.c.id))
 _SEEN = (
     update(nodes)
     .where(nodes.c.id == bindparam("node"))
@@ -33,7 +34,7 @@ _SEEN = (
         last_seen_at=bindparam("at"),
     )
 )
-# A bind that committed while its node was being called lost leaves a task there.
+# A bind that commits while its node is being marked lost leaves a task on the lost node.
 _LEFT_BEHIND = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
 _SILENT = (
     select(nodes.c.id, nodes.c.name, nodes.c.status, nodes.c.last_seen_at)
@@ -56,21 +57,21 @@ class Beat:
     problem: str | None
 
 
-class Taken(NamedTuple):
+class HeartbeatResult(NamedTuple):
     over: set[UUID]
-    """Nodes that are gone or have joined again since: who beats for them does so no longer."""
+    """Nodes that were removed or have joined again with a new credential: the sender must stop its heartbeats."""
     changed: bool = False
-    """Some node may take other tasks than before."""
+    """True if the schedulability of some node changed."""
 
 
-async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> Taken:
-    """Measured load of many nodes. A problem that came or went changes what the node may take."""
+async def record_beats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> HeartbeatResult:
+    """Record the load of many nodes. A problem that appears or clears changes whether the node is schedulable."""
     found = await connection.execute(_CREDENTIALS, {"ids": [beat.node_id for beat in beats]})
     known = {(row.id, row.credential_hash) for row in found}
     over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
     beats = [beat for beat in beats if beat.node_id not in over]
     if not beats:
-        return Taken(over)
+        return HeartbeatResult(over)
     await connection.execute(
         _SEEN,
         [
@@ -78,14 +79,14 @@ async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime
             for b in sorted(beats, key=lambda beat: beat.node_id)
         ],
     )
-    return Taken(over, await _note_changes(connection, {beat.node_id: beat.problem for beat in beats}, now))
+    return HeartbeatResult(over, await _note_changes(connection, {beat.node_id: beat.problem for beat in beats}, now))
 
 
 async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | None], now: datetime) -> bool:
-    """Of nodes that were silent, and of those whose problem came or went; False if there are none."""
+    """Record nodes that are no longer silent or whose problem appeared or cleared; return False if there are none."""
     rows = await connection.execute(_STATES, {"ids": problems})
     quarantined = await quarantine.reasons(connection, list(problems))
-    journal = Journal("agent", now)
+    log = ChangeLog("agent", now)
     changed: list[dict[str, Any]] = []
     for row in rows.all():
         problem, back = problems[row.id] or quarantined.get(row.id), row.status in SILENT
@@ -94,8 +95,8 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
         status = awake(row) if back else row.status
         changed.append({"node": row.id, "state": status, "open": problem is None, "why": problem})
         if back:
-            journal.note("node", row.id, None, row.status, status, "Agent answers again")
-        journal.tell(NewEvent("node", row.id, row.generation + 1, "health", row.id))
+            log.add_status("node", row.id, None, row.status, status, "Agent answers again")
+        log.add_event(NewEvent("node", row.id, row.generation + 1, "health", row.id))
     if not changed:
         return False
     await connection.execute(
@@ -109,17 +110,17 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
         ),
         changed,
     )
-    await _write(connection, journal)
+    await _write(connection, log)
     return True
 
 
 def awake(row: AnyRow) -> NodeStatus:
-    """What a silent node is as soon as its agent is heard again."""
+    """Return the status of a silent node once its agent reports again."""
     return NodeStatus.DRAINING if row.draining else NodeStatus.READY
 
 
 async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
-    """Real nodes that were alive and have not been heard of since, unless they are lost with all their tasks."""
+    """Return the real nodes last seen before this time, except lost nodes without tasks."""
     return list(await connection.execute(_SILENT, {"before": seen_before}))
 
 
@@ -133,34 +134,34 @@ async def fall_silent(
     now: datetime,
     term: int | None = None,
 ) -> set[UUID]:
-    """Call those of the nodes suspect or lost that are silent still; returns which are.
+    """Mark those nodes suspect or lost that are still silent; return all that are still silent.
 
-    A few statements for any number. Nodes are locked after workloads, in the order of their ids, as everywhere.
+    Uses a fixed number of statements. Nodes are locked after workloads and by id, the lock order used everywhere.
     """
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.status, nodes.c.generation)
-        .where(sets.among(nodes.c.id, node_ids), nodes.c.last_seen_at < seen_before)
+        .where(batch_sql.among(nodes.c.id, node_ids), nodes.c.last_seen_at < seen_before)
         .order_by(nodes.c.id)
         .with_for_update()
     )
     found = rows.all()
-    # What is lost does not become suspect again.
+    # A lost node does not become suspect again.
     changed = [row for row in found if row.status not in (status, NodeStatus.LOST)]
     if changed:
         await connection.execute(
             update(nodes)
-            .where(sets.among(nodes.c.id, [row.id for row in changed]))
+            .where(batch_sql.among(nodes.c.id, [row.id for row in changed]))
             .values(status=status, reason=reason, generation=nodes.c.generation + 1)
         )
-        journal = Journal("nodes", now, term)
+        log = ChangeLog("nodes", now, term)
         for row in changed:
-            journal.note("node", row.id, None, row.status, status, reason)
-            journal.tell(NewEvent("node", row.id, row.generation + 1, status, row.id))
-        await _write(connection, journal)
+            log.add_status("node", row.id, None, row.status, status, reason)
+            log.add_event(NewEvent("node", row.id, row.generation + 1, status, row.id))
+        await _write(connection, log)
     return {row.id for row in found}
 
 
-async def _write(connection: AsyncConnection, journal: Journal) -> None:
+async def _write(connection: AsyncConnection, log: ChangeLog) -> None:
     writes = Writes.on(connection)
-    journal.write(writes)
-    await writes.make(connection)
+    log.write(writes)
+    await writes.execute(connection)

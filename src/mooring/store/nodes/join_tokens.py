@@ -1,4 +1,4 @@
-"""Join tokens: what one agent needs to join, once. Only the hash of a token is stored."""
+"""Join tokens: single-use credentials with which an agent joins. Only the hash of a token is stored."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.constraints import Taint
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from mooring.store import actions
-from mooring.store.actions import Actor
-from mooring.store.constraints import decode_taints, encode_taints
+from mooring.model.workloads.constraints import Taint
+from mooring.store.core.constraint_columns import decode_taints, encode_taints
 from mooring.store.tables import join_tokens, pools
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
 
-# How long a token that is over still gets an answer that says why.
+# Retention of expired tokens, so that using one is answered with the exact reason.
 _REMEMBERED = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGrant:
-    """What a token lets its bearer do: join this pool under this name."""
+    """Permission carried by a token: to join this pool under this name."""
 
     node_name: str
     pool_id: UUID
@@ -47,9 +47,9 @@ async def create(
     region: str | None = None,
     labels: Mapping[str, str] | None = None,
     taints: tuple[Taint, ...] = (),
-    actor: Actor = actions.SERVER,
+    actor: Actor = admin_actions.SERVER,
 ) -> str:
-    """A new token's text, which is shown once and cannot be read again."""
+    """Create a token and return its text, which is shown once and cannot be recovered."""
     found = (await connection.execute(select(pools.c.id, pools.c.simulated).where(pools.c.name == pool))).one_or_none()
     if found is None:
         raise NotFound(f"there is no pool {pool!r}", code="unknown-pool")
@@ -73,12 +73,12 @@ async def create(
         )
     )
     granted = {"pool": pool, "region": region, "labels": dict(labels or {}), "expires_at": expires_at.isoformat()}
-    await actions.record(connection, actor, "create", "join-token", node_name, now=now, after=granted)
+    await admin_actions.record(connection, actor, "create", "join-token", node_name, now=now, after=granted)
     return token
 
 
 async def consume(connection: AsyncConnection, token: str, now: datetime, *, node_name: str | None = None) -> JoinGrant:
-    """Use a token up. Where `node_name` is given it must be the one that the token was made for."""
+    """Use up a token. If `node_name` is given, it must be the name the token was created for."""
     this = join_tokens.c.token_hash == _hash(token)
     row = (
         await connection.execute(

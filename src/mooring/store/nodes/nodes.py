@@ -1,4 +1,4 @@
-"""Nodes and what they offer. Every change that placement depends on raises the generation and leaves an event."""
+"""Nodes and their capacity. Every change that affects placement raises the generation and appends an event."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.constraints import Taint
-from mooring.model.devices import Device
 from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus, TaskStatus
-from mooring.model.nodes import Node
-from mooring.model.slots import Amounts
-from mooring.store import devices, events, sets, taints, volumes
-from mooring.store.constraints import decode_taints
-from mooring.store.heartbeats import awake
-from mooring.store.ids import new_id
-from mooring.store.pools import MOST_TASKS
+from mooring.model.nodes.node import Node
+from mooring.model.resources.devices import Device
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.access import not_there
+from mooring.model.workloads.constraints import Taint
+from mooring.store.control import events
+from mooring.store.core import batch_sql
+from mooring.store.core.constraint_columns import decode_taints
+from mooring.store.core.ids import new_id
+from mooring.store.core.types import AnyRow
+from mooring.store.nodes import devices, taints
+from mooring.store.nodes.heartbeats import awake
+from mooring.store.nodes.pools import MAX_TASKS, REQUIRED_ISOLATION
+from mooring.store.nodes.taints import TimedTaint
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
-from mooring.store.taints import Standing
-from mooring.store.types import AnyRow
+from mooring.store.workloads import volumes
 
 _COUNT_BY_STATUS = select(nodes.c.status, func.count()).group_by(nodes.c.status)
 _COUNT_REAL = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
@@ -50,7 +54,7 @@ class NewNode:
     joined_by: UUID | None = None
     credential_hash: str | None = None
     devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
-    """Those behind its slots; where none are named, whole ones are numbered."""
+    """Devices behind the slots; a slot without named devices gets whole ones, numbered from 0."""
 
 
 async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: datetime) -> UUID:
@@ -70,8 +74,9 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
             architecture=new.architecture,
             runtimes=sorted(new.runtimes),
             labels=dict(new.labels),
-            taints=taints.encode(Standing(taint, now) for taint in new.taints),
+            taints=taints.encode(TimedTaint(taint, now) for taint in new.taints),
             enforces={},
+            isolation="container" if new.simulated else "none",
             joined_by=new.joined_by,
             max_tasks=new.max_tasks,
             licence=new.licence,
@@ -89,7 +94,7 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
 
 
 async def renew_credential(connection: AsyncConnection, node_id: UUID, credential_hash: str) -> None:
-    """A node that joins again under its name: the old credential is worth nothing from now on."""
+    """Replace the credential of a node that joins again under its name; the old one becomes invalid."""
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(credential_hash=credential_hash))
 
 
@@ -109,12 +114,12 @@ async def find(connection: AsyncConnection, name: str) -> AnyRow | None:
 async def by_name(connection: AsyncConnection, name: str) -> AnyRow:
     found = await find(connection, name)
     if found is None:
-        raise NotFound(f"there is no node {name[:63]!r}")
+        raise not_there(f"node {name[:63]!r}")
     return found
 
 
 async def ids_by_pool(connection: AsyncConnection, names: Sequence[str]) -> dict[str, list[UUID]]:
-    """The nodes of these names, all of which must be there, by the names of their pools."""
+    """Return the nodes of these names by pool name; raise NotFound if any is missing."""
     rows = await connection.execute(
         select(nodes.c.name, nodes.c.id, pools.c.name.label("pool"))
         .join(pools, pools.c.id == nodes.c.pool_id)
@@ -127,7 +132,7 @@ async def ids_by_pool(connection: AsyncConnection, names: Sequence[str]) -> dict
         found[row.pool].append(row.id)
         there.add(row.name)
     for missing in sorted(set(names) - there):
-        raise NotFound(f"there is no node {missing!r}")
+        raise not_there(f"node {missing!r}")
     return found
 
 
@@ -143,6 +148,8 @@ async def connected(
     agent_version: str,
     multi_tenant: bool,
     now: datetime,
+    isolation: str = "none",
+    isolation_reason: str = "",
     named_devices: Mapping[str, Sequence[Device]] | None = None,
     licence: str | None = None,
     machine_image: str | None = None,
@@ -150,7 +157,7 @@ async def connected(
     address: str | None = None,
     server_url: str | None = None,
 ) -> None:
-    """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
+    """Record the machine facts that an agent sends on connecting. The admin's settings (pool, labels, drain) stay."""
     row = await _locked(connection, node_id)
     facts = {
         "architecture": architecture,
@@ -159,6 +166,8 @@ async def connected(
         "boot_id": boot_id,
         "agent_version": agent_version,
         "owner_id": None if multi_tenant else row.joined_by,
+        "isolation": isolation,
+        "isolation_reason": isolation_reason,
         "licence": licence,
         "machine_image": machine_image,
         "machine_image_version": machine_image_version,
@@ -178,10 +187,32 @@ async def connected(
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
 
 
-async def set_images(connection: AsyncConnection, node_id: UUID, images: Mapping[str, int], now: datetime) -> bool:
-    """The container images that are on the node; True if others were before.
+async def relabel(
+    connection: AsyncConnection, node_id: UUID, labels: Mapping[str, str | None], region: str | None, *, now: datetime
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Set labels, removing those that are None, and the region: "" removes it, None leaves it unchanged.
 
-    What fits there does not depend on them, so decisions that were made meanwhile stand: the generation stays.
+    Return labels and region before and after, or None if nothing changed.
+    """
+    row = await _locked(connection, node_id)
+    merged = {**row.labels, **labels}
+    after = {
+        "labels": {key: value for key, value in merged.items() if value is not None},
+        "region": row.region if region is None else region or None,
+    }
+    before = {"labels": dict(row.labels), "region": row.region}
+    if after == before:
+        return None
+    generation = row.generation + 1
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**after, generation=generation))
+    await _changed(connection, node_id, generation, "labels", now)
+    return before, after
+
+
+async def set_images(connection: AsyncConnection, node_id: UUID, images: Mapping[str, int], now: datetime) -> bool:
+    """Store the container images on the node; return True if they changed.
+
+    The generation stays: images do not affect feasibility, so placements decided meanwhile remain valid.
     """
     row = await _locked(connection, node_id)
     if (row.images or {}) == images:
@@ -192,7 +223,7 @@ async def set_images(connection: AsyncConnection, node_id: UUID, images: Mapping
 
 
 async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
-    """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
+    """Make the node unschedulable; heartbeats make it schedulable again once no reason is left."""
     row = await _locked(connection, node_id)
     if row.schedulable:
         await connection.execute(
@@ -203,15 +234,15 @@ async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now:
         await _changed(connection, node_id, row.generation + 1, "closed", now)
 
 
-async def was_ever_known(connection: AsyncConnection, node_id: UUID) -> bool:
-    """False where the database has no trace of such a node: neither of its being there nor of its removal."""
+async def was_ever_registered(connection: AsyncConnection, node_id: UUID) -> bool:
+    """Return False if the database has no trace of the node, neither its row nor its history."""
     removed = select(status_history.c.id).where(status_history.c.noun == "node", status_history.c.object_id == node_id)
     here = select(nodes.c.id).where(nodes.c.id == node_id)
     return bool((await connection.execute(select(or_(here.exists(), removed.exists())))).scalar_one())
 
 
 async def unsee(connection: AsyncConnection, reason: str, now: datetime) -> None:
-    """Every real node is suspect until its agent comes back: what this database says of them may be old."""
+    """Mark every real node suspect until its agent reconnects: the database may hold outdated facts about them."""
     heard = select(nodes.c.id).where(nodes.c.simulated.is_(False), nodes.c.status.not_in(SILENT))
     for node_id in (await connection.execute(heard.order_by(nodes.c.id))).scalars().all():
         await set_status(connection, node_id, NodeStatus.SUSPECT, reason, actor="restore", now=now)
@@ -220,7 +251,7 @@ async def unsee(connection: AsyncConnection, reason: str, now: datetime) -> None
 async def set_status(
     connection: AsyncConnection, node_id: UUID, status: NodeStatus, reason: str | None, *, actor: str, now: datetime
 ) -> bool:
-    """True if it changed."""
+    """Set the status; return True if it changed."""
     row = await _locked(connection, node_id)
     if row.status == status:
         return False
@@ -242,12 +273,19 @@ async def set_draining(
     reason: str | None = None,
     until: datetime | None = None,
 ) -> None:
-    """Nothing new comes to a draining node and what is there leaves; a silent node keeps the wish for its return.
+    """Start or end a drain: a draining node accepts no new tasks and its tasks leave.
 
-    `until`: when what has not left by then is ended; None: never.
+    `actor` is the user or control loop that does so. `until` is the time at which remaining tasks are ended; None
+    means never. A silent node drains once it reports.
     """
     row = await _locked(connection, node_id)
-    values = {"draining": draining, "drain_reason": reason, "drain_until": until, "drained_at": None}
+    values = {
+        "draining": draining,
+        "drain_reason": reason,
+        "drained_by": actor if draining else None,
+        "drain_until": until,
+        "drained_at": None,
+    }
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**values, generation=row.generation + 1))
     await _changed(connection, node_id, row.generation + 1, "draining" if draining else "resumed", now)
     status = NodeStatus.DRAINING if draining else NodeStatus.READY
@@ -257,7 +295,7 @@ async def set_draining(
 
 
 async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, actor: str, now: datetime) -> None:
-    """Take a node out. What still occupies it must be gone, or `force` says that it is."""
+    """Remove a node; raise Conflict while tasks occupy it, or if it has volumes and `force` does not give them up."""
     row = await _locked(connection, node_id)
     occupying = (
         await connection.execute(
@@ -271,15 +309,15 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
             code="node-occupied",
             details={"tasks": occupying},
         )
-    kept = await volumes.number_on(connection, node_id)
-    if kept and not force:
+    count = await volumes.number_on(connection, node_id)
+    if count and not force:
         raise Conflict(
-            f"node {row.name!r} has {kept} volume{'s' if kept != 1 else ''}; remove them first, or remove the node by"
+            f"node {row.name!r} has {count} volume{'s' if count != 1 else ''}; remove them first, or remove the node by"
             " force, and what is in them with it",
             code="node-has-volumes",
-            details={"volumes": kept},
+            details={"volumes": count},
         )
-    await volumes.leave_node(connection, node_id, now)
+    await volumes.detach_from_node(connection, node_id, now)
     await _history(connection, node_id, row.status, "REMOVED", actor, "Node removed", now)
     await connection.execute(delete(nodes).where(nodes.c.id == node_id))
     await _changed(connection, node_id, row.generation + 1, "removed", now)
@@ -290,7 +328,7 @@ async def all_ids(connection: AsyncConnection) -> set[UUID]:
 
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
-    """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
+    """Return nodes with their counters as placement sees them: all, or those of the given ids."""
     query, counters, counts = _load(some=ids is not None)
     those = {} if ids is None else {"ids": ids}
     slots: dict[UUID, list[AnyRow]] = defaultdict(list)
@@ -316,6 +354,8 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             taints=decode_taints(row.taints),
             simulated=row.simulated,
             owner=row.owner_id,
+            isolation=row.isolation,
+            required_isolation=row.required_isolation or "none",
             max_tasks=row.most_tasks,
             generation=row.generation,
             allocatable={s.slot_name: s.allocatable for s in slots[row.id]},
@@ -334,9 +374,12 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
 
 @cache
 def _load(*, some: bool) -> tuple[Select[Any], Select[Any], Select[Any]]:
-    """Nodes, their counters and how many tasks they have; of all nodes, or of some."""
-    most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
-    query = select(nodes, pools.c.name.label("pool_name"), most_tasks).join(pools, pools.c.id == nodes.c.pool_id)
+    """Return the queries for nodes, their counters and their task counts; of all nodes, or of some."""
+    most_tasks: ColumnElement[int | None] = literal_column(MAX_TASKS).label("most_tasks")
+    isolation: ColumnElement[str | None] = literal_column(REQUIRED_ISOLATION).label("required_isolation")
+    query = select(nodes, pools.c.name.label("pool_name"), most_tasks, isolation).join(
+        pools, pools.c.id == nodes.c.pool_id
+    )
     counters = select(node_resources)
     counts = (
         select(tasks.c.node_id, func.count().label("number"))
@@ -346,22 +389,22 @@ def _load(*, some: bool) -> tuple[Select[Any], Select[Any], Select[Any]]:
     if not some:
         return query, counters, counts
     return (
-        query.where(sets.among(nodes.c.id)),
-        counters.where(sets.among(node_resources.c.node_id)),
-        counts.where(sets.among(tasks.c.node_id)),
+        query.where(batch_sql.among(nodes.c.id)),
+        counters.where(batch_sql.among(node_resources.c.node_id)),
+        counts.where(batch_sql.among(tasks.c.node_id)),
     )
 
 
 def _own_labels(row: AnyRow) -> dict[str, str]:
-    """What every node has as labels, so that topology and selectors can name it."""
+    """Return the labels that every node has, so that topology and selectors can refer to them."""
     labels = {"node": row.name, "architecture": row.architecture, "pool": row.pool_name}
     return labels | {"region": row.region} if row.region else labels
 
 
 async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[AnyRow]:
-    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart.
+    """Return task counts by node and workload, with separate rows for terminating and lost tasks and for ports.
 
-    Lost ones count as far as they have ports: nobody knows yet that these are free.
+    A lost task counts only if it holds ports that are not yet known to be free.
     """
     return list(await connection.execute(_tasks_on(), {"ids": ids}))
 
@@ -376,22 +419,22 @@ def _tasks_on() -> Select[Any]:
         .where(
             tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
             or_(~lost, listens),
-            sets.among(tasks.c.node_id),
+            batch_sql.among(tasks.c.node_id),
         )
         .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
 
 
 async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:
-    """Measured load of every real node: it changes all the time and is no part of the generation."""
+    """Return the load of every node that has reported one; it changes constantly and is not part of the generation."""
     rows = await connection.execute(
-        select(nodes.c.id, nodes.c.cpu_percent, nodes.c.memory_percent).where(nodes.c.simulated.is_(False))
+        select(nodes.c.id, nodes.c.cpu_percent, nodes.c.memory_percent).where(nodes.c.last_seen_at.is_not(None))
     )
     return [(row.id, row.cpu_percent, row.memory_percent) for row in rows]
 
 
 async def checksums(connection: AsyncConnection) -> dict[UUID, tuple[int, int]]:
-    """Of every node its generation, and the sum of what is taken of it, whatever the slot: to compare a view with."""
+    """Return each node's generation and the sum of its taken amounts over all slots, to verify a cached view."""
     taken = func.coalesce(func.sum(node_resources.c.held + node_resources.c.reserved + node_resources.c.used), 0)
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.generation, taken)
@@ -402,7 +445,7 @@ async def checksums(connection: AsyncConnection) -> dict[UUID, tuple[int, int]]:
 
 
 async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
-    """Per pool the slots that some node of it has; pools without nodes are not named."""
+    """Return the slots that the nodes of each pool have; pools without nodes are left out."""
     rows = await connection.execute(
         select(nodes.c.pool_id, node_resources.c.slot_name)
         .join(
@@ -417,17 +460,17 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
 
 
 async def offered_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
-    """Per pool what some node of it runs; pools without nodes are not named."""
+    """Return the runtimes that the nodes of each pool offer; pools without nodes are left out."""
     rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes))
     found: dict[UUID, set[str]] = {}
     for pool_id, runtimes in rows:
-        # A row that somebody has broken keeps nobody from handing in work.
+        # A corrupt row must not block submissions.
         found.setdefault(pool_id, set()).update(runtimes if isinstance(runtimes, list) else ())
     return {pool_id: frozenset(runtimes) for pool_id, runtimes in found.items()}
 
 
 async def lock(connection: AsyncConnection, node_id: UUID) -> None:
-    """Nothing is placed on the node until the transaction ends. Locked after workloads and before counters."""
+    """Block placement on the node until the transaction ends. Lock order: workloads, nodes, counters."""
     await _locked(connection, node_id)
 
 
@@ -441,7 +484,7 @@ async def _locked(connection: AsyncConnection, node_id: UUID) -> AnyRow:
 async def _set_capacity(
     connection: AsyncConnection, node_id: UUID, capacity: Amounts, named: Mapping[str, Sequence[Device]]
 ) -> bool:
-    """Write what a machine has. A slot that vanished keeps its row: its counters must stay provable."""
+    """Write a machine's capacity. A slot that vanished keeps its row: its counters must stay verifiable."""
     rows = await connection.execute(
         select(node_resources.c.slot_name, node_resources.c.capacity, node_resources.c.system_reserved).where(
             node_resources.c.node_id == node_id
@@ -464,7 +507,8 @@ async def _set_capacity(
         else:
             continue
         changed = True
-    amounts = {slot: capacity.get(slot, 0) for slot in {*before, *capacity}}
+    amounts = {slot: capacity.get(slot, 0) for slot in sorted({*before, *capacity})}
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(capacity=amounts))
     return await devices.set_devices(connection, node_id, devices.completed(named, amounts)) or changed
 
 
@@ -500,23 +544,5 @@ async def count_by_status(connection: AsyncConnection) -> dict[NodeStatus, int]:
 
 
 async def count_real(connection: AsyncConnection) -> int:
-    """How many nodes have an agent, or had one: a lost node comes back some day."""
+    """Return the number of nodes that have or had an agent: a lost node may return."""
     return int((await connection.execute(_COUNT_REAL)).scalar_one())
-
-
-async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
-    """Tasks on simulated nodes that wait for the next step which an agent would take."""
-    rows = await connection.execute(
-        select(tasks.c.id, tasks.c.status)
-        .join(nodes, nodes.c.id == tasks.c.node_id)
-        .where(
-            nodes.c.simulated,
-            or_(
-                tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
-                and_(tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None)),
-                and_(tasks.c.status == TaskStatus.LOST, tasks.c.freed_at.is_(None)),
-            ),
-        )
-        .order_by(tasks.c.id)
-    )
-    return [(row.id, TaskStatus(row.status)) for row in rows]

@@ -1,4 +1,4 @@
-"""Access to pools: a pool that is not public is for the tenants that were given access to it."""
+"""Access to pools: a pool that is not public is limited to the tenants with a grant."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from uuid import UUID
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.tenants import Principal
-from mooring.store import actions
-from mooring.store.actions import Actor
-from mooring.store.inserts import insert_new
-from mooring.store.pools import Pool
+from mooring.model.tenancy.access import not_there
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.core.inserts import insert_new
+from mooring.store.nodes.pools import Pool
 from mooring.store.tables import domains, pool_access, pools, projects
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
 
 Grants = Mapping[UUID, frozenset[Tenant]]
-"""Pools by id, with those who were given access."""
+"""Tenants with access, by pool id."""
 
 
 def may_use(pool: Pool, principal: Principal, grants: Grants) -> bool:
-    """Whether the work of this principal may go there."""
+    """Return whether this principal's workloads may use the pool."""
     if pool.policy.public or principal.is_admin:
         return True
     own = {
@@ -43,7 +43,7 @@ async def grants(connection: AsyncConnection) -> Grants:
 
 
 async def of_pool(connection: AsyncConnection, pool: str) -> list[tuple[Tenant, str]]:
-    """Who was given access, each with the name that people know it by."""
+    """Return the tenants with access, each with its display name."""
     pool_id = await _pool_id(connection, pool)
     path = domains.c.name + "/" + projects.c.name
     names: dict[str, str] = {
@@ -61,18 +61,18 @@ async def of_pool(connection: AsyncConnection, pool: str) -> list[tuple[Tenant, 
 async def grant(
     connection: AsyncConnection, pool: str, tenant: Tenant, name: str, *, actor: Actor, now: datetime
 ) -> None:
-    """Give access; given twice it is given once."""
+    """Grant access; granting it again has no effect."""
     pool_id = await _pool_id(connection, pool)
     values = {"pool_id": pool_id, "scope": tenant.scope.value, "tenant_id": tenant.id}
     if await insert_new(connection, pool_access, values):
         after = {"scope": tenant.scope.value, "tenant": name}
-        await actions.record(connection, actor, "grant-access", "pool", pool, now=now, after=after)
+        await admin_actions.record(connection, actor, "grant-access", "pool", pool, now=now, after=after)
 
 
 async def revoke(
     connection: AsyncConnection, pool: str, tenant: Tenant, name: str, *, actor: Actor, now: datetime
 ) -> None:
-    """Take access away; what was handed in before stays."""
+    """Revoke access; workloads submitted before are not affected."""
     this = (
         (pool_access.c.pool_id == await _pool_id(connection, pool))
         & (pool_access.c.scope == tenant.scope.value)
@@ -81,7 +81,7 @@ async def revoke(
     if (await connection.execute(delete(pool_access).where(this))).rowcount == 0:
         raise not_there(f"access of {tenant.scope} {name!r} to pool {pool[:63]!r}")
     before = {"scope": tenant.scope.value, "tenant": name}
-    await actions.record(connection, actor, "revoke-access", "pool", pool, now=now, before=before)
+    await admin_actions.record(connection, actor, "revoke-access", "pool", pool, now=now, before=before)
 
 
 async def _pool_id(connection: AsyncConnection, name: str) -> UUID:

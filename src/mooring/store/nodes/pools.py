@@ -1,4 +1,4 @@
-"""Pools: sets of nodes with one scheduling policy, and which runtimes they allow."""
+"""Pools: sets of nodes that share a scheduling policy and allowed runtimes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import msgspec
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.errors import Conflict, NotFound
-from mooring.model.pools import PoolPolicy
-from mooring.store import events
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
+from mooring.model.errors import Conflict
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.tenancy.access import not_there
+from mooring.store.control import events
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import (
     join_tokens,
     nodes,
@@ -27,7 +29,6 @@ from mooring.store.tables import (
     volumes,
     workloads,
 )
-from mooring.store.types import AnyRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,23 @@ class Pool:
     runtimes: frozenset[str]
     simulated: bool
     turn: int = 0
-    """Where round robin goes on."""
+    """Position at which round robin continues."""
     placement_revision: int = 0
-    """How many commits have placed something in it."""
+    """Number of commits that placed tasks in the pool."""
     version: int = 1
 
 
-MOST_TASKS = """
+MAX_TASKS = """
     CASE WHEN CAST(pools.options ->> 'max_tasks_per_node' AS INTEGER) < COALESCE(nodes.max_tasks, 2147483647)
     THEN CAST(pools.options ->> 'max_tasks_per_node' AS INTEGER) ELSE nodes.max_tasks END
 """
-"""How many tasks a node may have: as many as it says or as its pool does, whichever is less; null: any number."""
+"""Maximum number of tasks on a node: the lower of the limits of node and pool; null for no limit."""
+
+REQUIRED_ISOLATION = "pools.options ->> 'isolation'"
+"""Isolation level that a pool requires; null for any."""
+
+_FIRST_POLICY = PoolPolicy("locality")
+"""Policy of the pools that every database has."""
 
 _ALL = select(pools).order_by(pools.c.name)
 _OWN_COLUMNS = ("profile", "weights", "binding", "hold_seconds", "fragmentation", "preemption")
@@ -72,7 +79,7 @@ async def all_pools(connection: AsyncConnection) -> list[Pool]:
 
 
 async def lock(connection: AsyncConnection, name: str) -> None:
-    """From here on the pool changes and goes by this transaction alone, and nothing new comes to belong to it."""
+    """Lock the pool's row: until the transaction ends, no other one can change, remove or add a reference to it."""
     await connection.execute(select(pools.c.id).where(pools.c.name == name).with_for_update())
 
 
@@ -87,13 +94,13 @@ async def ensure(
     runtimes: Sequence[str],
     simulated: bool,
     now: datetime,
-    profile: str = "locality",
+    policy: PoolPolicy = _FIRST_POLICY,
 ) -> Pool:
-    """The pool of this name, made if it is not there yet; what exists is left as it is."""
+    """Return the pool of this name and create it if it is missing; an existing pool is left unchanged."""
     found = await by_name(connection, name)
     if found is not None:
         return found
-    return await _insert(connection, name, runtimes, simulated, PoolPolicy(profile), now)
+    return await _insert(connection, name, runtimes, simulated, policy, now)
 
 
 async def create(
@@ -123,9 +130,9 @@ async def _insert(
 
 
 async def remove(connection: AsyncConnection, pool: Pool, now: datetime) -> None:
-    """Refused while nodes, workloads or volumes belong to it, ended ones included as long as they are kept.
+    """Remove a pool; raise Conflict while nodes, workloads, timeslots, scale requests or volumes belong to it.
 
-    Tokens to join it are good for nothing then and go with it, as does what projects were guaranteed there.
+    Ended ones count until they are deleted. The pool's join tokens and the guarantees of tenants in it are deleted.
     """
     await lock(connection, pool.name)
     owned = {
@@ -146,27 +153,31 @@ async def remove(connection: AsyncConnection, pool: Pool, now: datetime) -> None
 
 
 async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy, now: datetime) -> int:
-    """How the pool's workloads are placed from the next pass on; the caller has checked that it can be meant.
+    """Set the policy used from the next scheduling pass on, which the caller has validated.
 
-    The pool's new version.
+    Return the pool's new version.
     """
     row = (await connection.execute(select(pools).where(pools.c.name == name).with_for_update())).one_or_none()
     if row is None:
-        raise NotFound(f"there is no pool {name[:63]!r}")
+        raise not_there(f"pool {name[:63]!r}")
     version = int(row.version) + 1
+    if policy_of(row).isolation != policy.isolation:
+        # Raising the generation invalidates placements that were decided under the old isolation level.
+        raised = nodes.c.generation + 1
+        await connection.execute(update(nodes).where(nodes.c.pool_id == row.id).values(generation=raised))
     await connection.execute(update(pools).where(pools.c.id == row.id).values(**_values(policy), version=version))
     await events.append(connection, [events.NewEvent("pool", row.id, version, "policy")], now)
     return version
 
 
-async def set_turns(connection: AsyncConnection, turns: Mapping[str, int]) -> None:
-    """Where round robin goes on in each pool, so that a restart does not begin anew with the first node."""
-    for name, turn in sorted(turns.items()):
-        await connection.execute(update(pools).where(pools.c.name == name).values(turn=turn))
+async def set_round_robin_positions(connection: AsyncConnection, positions: Mapping[str, int]) -> None:
+    """Store each pool's round-robin position, so that a restart does not begin again with the first node."""
+    for name, position in sorted(positions.items()):
+        await connection.execute(update(pools).where(pools.c.name == name).values(turn=position))
 
 
 def _values(policy: PoolPolicy) -> dict[str, Any]:
-    """A policy as columns: those of its options that have none of their own are kept where they are not the default."""
+    """Return a policy as column values; options without a column are stored if they differ from the default."""
     state: dict[str, Any] = msgspec.to_builtins(policy)
     usual: dict[str, Any] = msgspec.to_builtins(PoolPolicy(policy.profile))
     return {
@@ -177,7 +188,7 @@ def _values(policy: PoolPolicy) -> dict[str, Any]:
 
 
 def policy_of(row: AnyRow) -> PoolPolicy:
-    """The policy in the columns of a row."""
+    """Return the policy stored in a pool's row."""
     columns = {name: getattr(row, name) for name in _OWN_COLUMNS}
     weights = sorted(row.weights.items()) if row.weights else None
     return msgspec.convert({**columns, "weights": weights, **row.options}, PoolPolicy)

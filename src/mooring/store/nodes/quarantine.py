@@ -1,6 +1,6 @@
-"""Tasks that live on a node and that the database does not know, as after a restore: kept until somebody decides.
+"""Quarantined tasks: tasks that run on a node but are unknown to the database, for example after a restore.
 
-They go on until an admin confirms that they may be ended or their grace is over; the node takes nothing new meanwhile.
+They run until an admin confirms their end or their grace period expires; until then the node accepts no new tasks.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, bindparam, delete, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store import events, sets
-from mooring.store.inserts import insert_new
+from mooring.store.control import events
+from mooring.store.core import batch_sql
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import nodes, quarantined_tasks, tasks
 
 REASON = "tasks run here that the database does not know: see `mooring quarantine`"
 GRACE_OVER = "grace over"
-"""In the place of who confirmed it; no user can be called so."""
-_LONGEST_NAME = 63
+"""Value of `confirmed_by` after the grace period expired; not a valid user name."""
+_MAX_NAME_LENGTH = 63
 _own = quarantined_tasks.c
 _CONFIRMED = select(_own.task_id).where(_own.node_id == bindparam("node"), _own.confirmed_by.is_not(None))
-_QUARANTINED = select(_own.node_id).where(sets.among(_own.node_id)).distinct()
+_QUARANTINED = select(_own.node_id).where(batch_sql.among(_own.node_id)).distinct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,12 @@ class Quarantined:
 async def take(
     connection: AsyncConnection, node_id: UUID, living: Mapping[UUID, str], *, grace: timedelta, now: datetime
 ) -> list[UUID]:
-    """Of what lives on a node, by id with the names of the workloads, keep what the database does not know.
+    """Quarantine those of a node's live tasks, given as workload names by task id, that the database does not know.
 
-    Returns those that are new; what was kept before and lives no more is forgotten.
+    Return the newly quarantined tasks. Rows of tasks that no longer live on the node are deleted.
     """
     await connection.execute(
-        delete(quarantined_tasks).where(_own.node_id == node_id, ~sets.among(_own.task_id, living))
+        delete(quarantined_tasks).where(_own.node_id == node_id, ~batch_sql.among(_own.task_id, living))
     )
     unknown = living.keys() - await _known(connection, living.keys())
     return [
@@ -56,7 +57,7 @@ async def take(
             {
                 "node_id": node_id,
                 "task_id": task_id,
-                "workload_name": living[task_id][:_LONGEST_NAME],
+                "workload_name": living[task_id][:_MAX_NAME_LENGTH],
                 "seen_at": now,
                 "ends_at": now + grace,
             },
@@ -65,18 +66,18 @@ async def take(
 
 
 async def to_end(connection: AsyncConnection, node_id: UUID, strays: Collection[UUID]) -> list[UUID]:
-    """What may be ended on a node: what somebody confirmed, and strays that the database knows not to belong there."""
+    """Return the tasks to end on a node: confirmed ones, and strays that the database places elsewhere or has freed."""
     found = set((await connection.execute(_CONFIRMED, {"node": node_id})).scalars())
     if not strays:
         return sorted(found)
-    # One that still waits, in a restored database, may yet be placed where it runs.
+    # A task that is pending in a restored database has no node and is left out: it may still be placed on this one.
     elsewhere = or_(tasks.c.node_id != node_id, tasks.c.freed_at.is_not(None))
-    astray = await connection.execute(select(tasks.c.id).where(sets.among(tasks.c.id, list(strays)), elsewhere))
+    astray = await connection.execute(select(tasks.c.id).where(batch_sql.among(tasks.c.id, list(strays)), elsewhere))
     return sorted(found.union(astray.scalars()))
 
 
 async def reasons(connection: AsyncConnection, node_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """The nodes that take nothing new because of it."""
+    """Return those of these nodes that are unschedulable because of quarantined tasks, with the reason."""
     rows = await connection.execute(_QUARANTINED, {"ids": node_ids})
     return dict.fromkeys(rows.scalars(), REASON)
 
@@ -100,7 +101,7 @@ async def confirm(
     now: datetime,
     term: int | None = None,
 ) -> list[UUID]:
-    """Let tasks be ended: those of a node, one, those whose grace is over by then, or all. Which had to be told so."""
+    """Confirm the end of tasks: on a node, one task, those due by a time, or all. Return the newly confirmed tasks."""
     chosen: list[ColumnElement[bool]] = [_own.confirmed_by.is_(None)]
     if node_id is not None:
         chosen.append(_own.node_id == node_id)
@@ -112,23 +113,23 @@ async def confirm(
         update(quarantined_tasks).where(*chosen).values(confirmed_by=by).returning(_own.node_id, _own.task_id)
     )
     confirmed = rows.all()
-    # The servers that the agents are connected to follow the events.
+    # The servers that hold the agents' connections follow the events.
     versions = await connection.execute(
         select(nodes.c.id, nodes.c.generation).where(nodes.c.id.in_({row.node_id for row in confirmed}))
     )
-    told = [events.NewEvent("node", node.id, node.generation, "quarantine-ended", node.id) for node in versions]
-    await events.append(connection, told, now, term)
+    ended = [events.NewEvent("node", node.id, node.generation, "quarantine-ended", node.id) for node in versions]
+    await events.append(connection, ended, now, term)
     return [row.task_id for row in confirmed]
 
 
 async def next_due(connection: AsyncConnection) -> datetime | None:
-    """When the next grace is over."""
+    """Return the time at which the next grace period expires."""
     due = select(_own.ends_at).where(_own.confirmed_by.is_(None)).order_by(_own.ends_at).limit(1)
     return (await connection.execute(due)).scalar_one_or_none()
 
 
 async def holds(connection: AsyncConnection, *, node_id: UUID | None = None, task_id: UUID | None = None) -> bool:
-    """Whether anything of this node, of this id, or at all is here, ended or not."""
+    """Return whether any task is quarantined, on this node, with this id or at all; confirmed ones count."""
     chosen: ColumnElement[bool] = true()
     if node_id is not None:
         chosen = _own.node_id == node_id
@@ -138,5 +139,5 @@ async def holds(connection: AsyncConnection, *, node_id: UUID | None = None, tas
 
 
 async def _known(connection: AsyncConnection, task_ids: Collection[UUID]) -> set[UUID]:
-    known = select(tasks.c.id).where(sets.among(tasks.c.id, task_ids))
+    known = select(tasks.c.id).where(batch_sql.among(tasks.c.id, task_ids))
     return set((await connection.execute(known)).scalars())

@@ -1,4 +1,4 @@
-"""Who is on the nodes, as far as preemption asks: tasks that may have to leave, and how many of each workload may."""
+"""Running tasks as preemption sees them: candidate victims on nodes, and each workload's disruption budget."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from uuid import UUID
 from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.constraints import Constraints
-from mooring.model.devices import shares_of
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.preemption import Budgets, Resident
-from mooring.model.workloads import Kind, OnInsufficient
-from mooring.store.sets import among
+from mooring.model.policy.preemption import Budgets, RunningTask
+from mooring.model.resources.devices import shares_of
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.workload import Kind, OnInsufficient
+from mooring.store.core.batch_sql import among
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, workloads
-from mooring.store.types import AnyRow
 
 _STAYING = (TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING)
-"""What only has a place kept for it is nobody's victim."""
+"""Statuses of candidate victims; a task that only holds a reservation is never one."""
 
 
 async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID], constraints: Mapping[UUID, Constraints]
-) -> dict[UUID, list[Resident]]:
-    """The tasks on these nodes, by node; `constraints` by workload are the caller's."""
-    found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids}
+) -> dict[UUID, list[RunningTask]]:
+    """Return the tasks on these nodes, by node; the caller provides `constraints` by workload."""
+    found: dict[UUID, list[RunningTask]] = {node_id: [] for node_id in ids}
     for row in await connection.execute(_on_nodes(), {"ids": ids}):
-        found[row.node_id].append(_resident(row, constraints))
+        found[row.node_id].append(_running_task(row, constraints))
     return found
 
 
 @cache
 def _on_nodes() -> Select[Any]:
-    # Of a session nothing is left when one task is gone. A service replaces what it loses, one by one, unless it is a
-    # gang by its own wish: one that fails at once only has to start as a whole.
+    # A session with several tasks ends as a whole when one is preempted. A deployment replaces its tasks one by one,
+    # unless it asks for gang scheduling; with on_insufficient=fail, only its start is all or nothing.
     several = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
     whole = or_(several, and_(workloads.c.gang, workloads.c.on_insufficient != OnInsufficient.FAIL))
-    # What is inside a timeslot would leave room to nobody else.
+    # Preempting a task inside a timeslot would free capacity for nobody outside it.
     preemptible = and_(workloads.c.preemptible, workloads.c.timeslot_id.is_(None))
     leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
     return (
@@ -67,7 +67,7 @@ def _on_nodes() -> Select[Any]:
 
 
 async def budgets(connection: AsyncConnection) -> Budgets:
-    """How many running tasks each workload can spare that wants some of them left alone."""
+    """Return the number of running tasks that each workload with `min_available` can spare."""
     rows = await connection.execute(_budgets())
     return Budgets({workload_id: max(spare, 0) for workload_id, spare in rows})
 
@@ -83,8 +83,8 @@ def _budgets() -> Select[Any]:
     )
 
 
-def _resident(row: AnyRow, constraints: Mapping[UUID, Constraints]) -> Resident:
-    return Resident(
+def _running_task(row: AnyRow, constraints: Mapping[UUID, Constraints]) -> RunningTask:
+    return RunningTask(
         task_id=row.id,
         workload_id=row.workload_id,
         node_id=row.node_id,

@@ -1,12 +1,12 @@
-"""Slot types: the table that says what a slot counts, for people who query the amounts."""
+"""Slot types: the table that describes each slot's unit, for users who query the amounts in SQL."""
 
 from __future__ import annotations
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.slots import BUILT_IN
-from mooring.store.inserts import insert_new
+from mooring.model.resources.slots import BUILT_IN
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import slot_types
 
 

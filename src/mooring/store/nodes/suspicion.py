@@ -1,4 +1,4 @@
-"""What went wrong and well on nodes lately, and the taint of those that are suspected."""
+"""Recent failures and successes on nodes, and the taint of suspected nodes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from sqlalchemy import Text, cast, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import NodeStatus, TaskStatus
-from mooring.model.retries import TIME_LIMIT
-from mooring.model.suspicion import FAILING, START_FAULTS, Failure, Suspicion
-from mooring.store import taints
-from mooring.store.chunks import chunks
-from mooring.store.history import Journal
-from mooring.store.sets import Writes
+from mooring.model.nodes.suspicion import (
+    FAILING,
+    START_FAULTS,
+    Failure,
+    Suspicion,
+)
+from mooring.model.workloads.retries import TIME_LIMIT
+from mooring.store.commit.history import ChangeLog
+from mooring.store.core.batch_sql import Writes
+from mooring.store.core.chunks import chunks
+from mooring.store.nodes import taints
+from mooring.store.nodes.taints import TimedTaint
 from mooring.store.tables import nodes, tasks, workloads
-from mooring.store.taints import Standing
 
 _LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A node as far as suspicion asks about it."""
+    """State of a node that decides about its suspicion."""
 
     id: UUID
     name: str
@@ -46,14 +51,14 @@ async def all_nodes(connection: AsyncConnection) -> list[Suspect]:
             NodeStatus(row.status),
             row.schedulable,
             row.draining,
-            next((each.since for each in taints.standing(row) if each.taint == FAILING), None),
+            next((each.since for each in taints.timed_taints(row) if each.taint == FAILING), None),
         )
         for row in rows
     ]
 
 
 async def failures(connection: AsyncConnection, rules: Suspicion, now: datetime) -> list[Failure]:
-    """The tasks that could not be started, or failed soon after that, since their node is trusted."""
+    """Return recent tasks that failed to start or failed soon after, since an admin last marked their node trusted."""
     own = tasks.c
     rows = await connection.execute(
         select(
@@ -89,7 +94,7 @@ async def failures(connection: AsyncConnection, rules: Suspicion, now: datetime)
 async def well_until(
     connection: AsyncConnection, node_ids: Collection[UUID], rules: Suspicion, now: datetime
 ) -> dict[UUID, datetime]:
-    """When something last went well on these nodes lately: it succeeded, or runs for longer than what fails fast."""
+    """Return each node's latest recent success: a task that succeeded, or that has run longer than a fast failure."""
     own = tasks.c
     found: dict[UUID, datetime] = {}
     for part in chunks(sorted(node_ids)):
@@ -112,32 +117,32 @@ async def well_until(
 async def avoid(
     connection: AsyncConnection, reasons: Mapping[UUID, str], *, actor: str, now: datetime, term: int
 ) -> None:
-    """Taint these nodes, so that work goes elsewhere where it can."""
+    """Taint these nodes, so that the scheduler prefers others."""
     for node_id, reason in sorted(reasons.items()):
-        await taints.change(connection, node_id, add=[Standing(FAILING, now, reason)], now=now)
+        await taints.change(connection, node_id, add=[TimedTaint(FAILING, now, reason)], now=now)
     await _note(connection, {node_id: f"Avoided: {reason}" for node_id, reason in reasons.items()}, actor, now, term)
 
 
 async def forgive(
     connection: AsyncConnection, node_ids: Sequence[UUID], *, actor: str, now: datetime, term: int
 ) -> None:
-    """Something went well on these nodes: they are as good as any again."""
+    """Remove the taint from these nodes after work has succeeded on them."""
     for node_id in sorted(node_ids):
         await taints.change(connection, node_id, remove=[(FAILING.key, None)], now=now)
     await _note(connection, dict.fromkeys(node_ids, "No longer avoided: work succeeds there"), actor, now, term)
 
 
 async def trust(connection: AsyncConnection, node_id: UUID, now: datetime) -> None:
-    """An admin vouches for the node: what failed on it so far does not count."""
+    """Mark the node as trusted on an admin's word: earlier failures no longer count."""
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(trusted_since=now))
     await taints.change(connection, node_id, remove=[(FAILING.key, None)], now=now)
 
 
 async def _note(connection: AsyncConnection, texts: Mapping[UUID, str], actor: str, now: datetime, term: int) -> None:
     rows = await connection.execute(select(nodes.c.id, nodes.c.status).where(nodes.c.id.in_(list(texts))))
-    journal = Journal(actor, now, term)
+    log = ChangeLog(actor, now, term)
     for row in rows:
-        journal.note("node", row.id, None, row.status, row.status, texts[row.id])
+        log.add_status("node", row.id, None, row.status, row.status, texts[row.id])
     writes = Writes.on(connection)
-    journal.write(writes)
-    await writes.make(connection)
+    log.write(writes)
+    await writes.execute(connection)

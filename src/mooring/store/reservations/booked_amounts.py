@@ -1,4 +1,4 @@
-"""What tenants have booked and what they run, as far as limits over time ask for it."""
+"""Amounts that tenants have booked and that they use, for the limits on bookings."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
+from mooring.model.calendar.timeslots import Timeslot, TimeslotKind
 from mooring.model.lifecycle import OCCUPYING
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.slots import Amounts
-from mooring.model.timeslots import Timeslot, TimeslotKind
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.access import not_there
+from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.store.tables import projects, resource_allocations, tasks, timeslots, users, workloads
 
 _COLUMNS = {Scope.KEYPAIR: "access_key", Scope.USER: "user_id", Scope.PROJECT: "project_id", Scope.DOMAIN: "domain_id"}
 
 
-class Kept(NamedTuple):
-    """As much of a timeslot as limits ask for."""
+class BookedAmounts(NamedTuple):
+    """Fields of a timeslot that limits apply to."""
 
     id: UUID
     eligible_at: datetime
     starts_at: datetime
     ends_at: datetime
     amounts: Amounts
-    """Of all its tasks together."""
+    """Total of all its tasks."""
 
 
-def kept_by(slot: Timeslot) -> Kept:
-    return Kept(slot.id, slot.eligible_at, slot.starts_at, slot.ends_at, _times(slot.count, slot.request))
+def amounts_of(slot: Timeslot) -> BookedAmounts:
+    return BookedAmounts(slot.id, slot.eligible_at, slot.starts_at, slot.ends_at, _times(slot.count, slot.request))
 
 
 async def by_tenant(
     connection: AsyncConnection, tenant: Tenant, *, within: tuple[datetime, datetime] | None = None
-) -> list[Kept]:
-    """Its timeslots that are not over, or those of them that keep room at some moment of a window.
+) -> list[BookedAmounts]:
+    """Return the tenant's timeslots that are not over, or those of them that hold capacity during a window.
 
-    What operators take is charged to nobody.
+    Maintenance is not charged to anyone.
     """
     own = timeslots.c
     query = (
@@ -51,11 +51,17 @@ async def by_tenant(
     if within is not None:
         query = query.where(own.eligible_at < within[1], own.ends_at > within[0])
     rows = await connection.execute(query)
-    return [Kept(id, begins, starts, ends, _times(count, request)) for id, begins, starts, ends, count, request in rows]
+    return [
+        BookedAmounts(id, begins, starts, ends, _times(count, request))
+        for id, begins, starts, ends, count, request in rows
+    ]
 
 
 async def running_at(connection: AsyncConnection, tenant: Tenant, moment: datetime) -> Amounts:
-    """What its work of now, outside of timeslots, may still have then: all that does not end before by its limit."""
+    """Return the amounts that the tenant's current tasks outside of timeslots may still hold at a moment.
+
+    A task counts unless its deadline is before that.
+    """
     ledger = resource_allocations.c
     rows = await connection.execute(
         select(ledger.slot_name, func.sum(ledger.requested))
@@ -75,10 +81,10 @@ async def running_at(connection: AsyncConnection, tenant: Tenant, moment: dateti
     return {slot: int(amount) for slot, amount in rows}
 
 
-async def guests(
+async def resolve_access(
     connection: AsyncConnection, domain_id: UUID, usernames: Sequence[str], project_names: Sequence[str]
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
-    """The users and projects of a domain by their names, all of which must be there."""
+    """Return the users and projects of a domain by name; raise NotFound if any is missing."""
     return (
         await _named(connection, users, domain_id, usernames, "user"),
         await _named(connection, projects, domain_id, project_names, "project"),

@@ -1,4 +1,4 @@
-"""What is due of timeslots by time, how they are used, and the work that outlived them."""
+"""Timeslots with a step due, their use, and workloads that outlive them."""
 
 from __future__ import annotations
 
@@ -11,67 +11,73 @@ from uuid import UUID
 from sqlalchemy import Select, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.calendar.timeslots import OVER, Timeslot, TimeslotStatus
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.reasons import Reason
-from mooring.model.timeslots import OVER, Timeslot, TimeslotStatus
-from mooring.store import events, sets
-from mooring.store.events import NewEvent
+from mooring.store.control import events
+from mooring.store.control.events import NewEvent
+from mooring.store.core import batch_sql
+from mooring.store.reservations.timeslots import as_timeslot, placements_of
 from mooring.store.tables import pools, tasks, timeslot_series, timeslots, workloads
-from mooring.store.timeslots import as_timeslot, places_of
 
 ENDS_SOON = "ends-soon"
-"""The kind of a timeslot's event that tells its users to come to an end."""
+"""Kind of the event that warns a timeslot's users of its end."""
 _LIMIT = 1000
 _LATELY = timedelta(days=1)
-"""What ended before was seen then, or is when the lead begins."""
+"""Age limit for ended workloads: earlier ends were handled before, or are handled when the lead begins."""
 
 
-class Due(NamedTuple):
-    """A timeslot, and whether its users were told that it ends soon."""
+class DueTimeslot(NamedTuple):
+    """Timeslot, and whether its users were notified that it ends soon."""
 
     slot: Timeslot
     noticed: bool
 
 
-class Use(NamedTuple):
-    """What became of the work inside a timeslot."""
+class TimeslotUse(NamedTuple):
+    """State of the workloads inside a timeslot."""
 
     living: int
-    """Workloads that have not ended."""
+    """Number of workloads that have not ended."""
     ended: int
     placed: bool
-    """Something of it had a node."""
+    """True if any of them ever had a node."""
     present: bool
-    """Something of it is on a node."""
+    """True if any of their tasks is on a node."""
     left_at: datetime | None
-    """When the last of it left its node."""
+    """Time at which the last of their tasks left its node."""
 
 
-UNUSED = Use(0, 0, False, False, None)
+UNUSED = TimeslotUse(0, 0, False, False, None)
 
 
-class Outlived(NamedTuple):
-    """A workload whose timeslot is over."""
+class OverdueWorkload(NamedTuple):
+    """Workload whose timeslot is over."""
 
     workload_id: UUID
     status: TimeslotStatus
     reason: Reason | None
     placed: bool
-    """Something of it is on a node."""
+    """True if any of its tasks is on a node."""
 
 
-async def due(connection: AsyncConnection, now: datetime) -> tuple[list[Due], datetime | None]:
-    """The timeslots whose lead has begun or whose work is done, unless they are over, and when the next lead begins."""
+async def due(connection: AsyncConnection, now: datetime) -> tuple[list[DueTimeslot], datetime | None]:
+    """Return the live timeslots whose lead has begun or whose workloads have ended, and the time of the next lead."""
     of_those, of_next = _due()
     found = (await connection.execute(of_those, {"now": now, "lately": now - _LATELY})).all()
-    places = await places_of(connection, [row.id for row in found]) if found else {}
+    placements = await placements_of(connection, [row.id for row in found]) if found else {}
     later = (await connection.execute(of_next, {"now": now})).scalar()
-    return [Due(as_timeslot(row, places.get(row.id, {})), row.noticed_at is not None) for row in found], later
+    return [
+        DueTimeslot(as_timeslot(row, placements.get(row.id, {})), row.noticed_at is not None) for row in found
+    ], later
 
 
 @cache
 def _due() -> tuple[Select[Any], Select[Any]]:
-    """Each part by its index: most timeslots are far ahead, or long over."""
+    """Return the queries for due timeslots and for the next lead.
+
+    The union lets each part use its index: most timeslots are far ahead or long over.
+    """
     live, begun = timeslots.c.ended_at.is_(None), timeslots.c.eligible_at <= bindparam("now")
     finished = select(workloads.c.timeslot_id).where(
         workloads.c.ended_at >= bindparam("lately"), workloads.c.timeslot_id.is_not(None)
@@ -86,13 +92,14 @@ def _due() -> tuple[Select[Any], Select[Any]]:
     return of_those, select(func.min(timeslots.c.eligible_at)).where(live, ~begun)
 
 
-async def use_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Use]:
-    """How these timeslots are used; those without any work are not named."""
+async def use_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, TimeslotUse]:
+    """Return the use of these timeslots; those without workloads are left out."""
     if not ids:
         return {}
     rows = await connection.execute(_use_of(), {"ids": ids})
     return {
-        row.timeslot_id: Use(row.living, row.ended, bool(row.placed), bool(row.present), row.left_at) for row in rows
+        row.timeslot_id: TimeslotUse(row.living, row.ended, bool(row.placed), bool(row.present), row.left_at)
+        for row in rows
     }
 
 
@@ -107,7 +114,7 @@ def _use_of() -> Select[Any]:
         )
         .group_by(tasks.c.workload_id)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(sets.among(workloads.c.timeslot_id))
+        .where(batch_sql.among(workloads.c.timeslot_id))
         .subquery()
     )
     return (
@@ -120,34 +127,36 @@ def _use_of() -> Select[Any]:
             func.max(of_workload.c.left_at).label("left_at"),
         )
         .outerjoin(of_workload, of_workload.c.workload_id == workloads.c.id)
-        .where(sets.among(workloads.c.timeslot_id))
+        .where(batch_sql.among(workloads.c.timeslot_id))
         .group_by(workloads.c.timeslot_id)
     )
 
 
-async def tell_of_end(connection: AsyncConnection, slots: Sequence[Timeslot], now: datetime, term: int | None) -> None:
-    """Tell the users of these timeslots, once, that they end soon."""
-    untold = (sets.among(timeslots.c.id, [slot.id for slot in slots]), timeslots.c.noticed_at.is_(None))
+async def announce_end(connection: AsyncConnection, slots: Sequence[Timeslot], now: datetime, term: int | None) -> None:
+    """Notify the users of these timeslots, once, that they end soon."""
+    untold = (batch_sql.among(timeslots.c.id, [slot.id for slot in slots]), timeslots.c.noticed_at.is_(None))
     write = update(timeslots).where(*untold).values(noticed_at=now).returning(timeslots.c.id)
-    told = set((await connection.execute(write)).scalars())
-    news = [
+    announced = set((await connection.execute(write)).scalars())
+    new_events = [
         NewEvent("timeslot", slot.id, slot.version, ENDS_SOON, details={"ends_at": slot.ends_at.isoformat()})
         for slot in slots
-        if slot.id in told
+        if slot.id in announced
     ]
-    await events.append(connection, news, now, term)
+    await events.append(connection, new_events, now, term)
 
 
-async def outlived(connection: AsyncConnection) -> list[Outlived]:
-    """The workloads that live on though their timeslot is over, unless they are being stopped."""
+async def overdue_workloads(connection: AsyncConnection) -> list[OverdueWorkload]:
+    """Return the workloads that are alive and not being stopped although their timeslot is over."""
     return [
-        Outlived(row.id, TimeslotStatus(row.status), None if row.reason is None else Reason(**row.reason), row.placed)
-        for row in await connection.execute(_outlived())
+        OverdueWorkload(
+            row.id, TimeslotStatus(row.status), None if row.reason is None else Reason(**row.reason), row.placed
+        )
+        for row in await connection.execute(_overdue())
     ]
 
 
 @cache
-def _outlived() -> Select[Any]:
+def _overdue() -> Select[Any]:
     on_a_node = select(tasks.c.id).where(tasks.c.workload_id == workloads.c.id, tasks.c.status.in_(list(OCCUPYING)))
     return (
         select(workloads.c.id, timeslots.c.status, timeslots.c.reason, on_a_node.exists().label("placed"))
@@ -163,21 +172,21 @@ def _outlived() -> Select[Any]:
     )
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget timeslots that were over before then and that no workload names any more; how many went.
+async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete timeslots that ended before a time and that no workload refers to; return the number deleted.
 
-    A series goes with its last one. Their history is forgotten by its own age.
+    A series is deleted with its last timeslot. The history is purged separately, by its own age.
     """
     named = select(workloads.c.id).where(workloads.c.timeslot_id == timeslots.c.id)
     oldest = (
         select(timeslots.c.id)
         .where(timeslots.c.ended_at < before, ~named.exists())
         .order_by(timeslots.c.ended_at)
-        .limit(most)
+        .limit(limit)
     )
     gone = list((await connection.execute(oldest)).scalars())
     if gone:
-        await connection.execute(delete(timeslots).where(sets.among(timeslots.c.id, gone)))
+        await connection.execute(delete(timeslots).where(batch_sql.among(timeslots.c.id, gone)))
         left = select(timeslots.c.id).where(timeslots.c.series_id == timeslot_series.c.id)
         await connection.execute(delete(timeslot_series).where(~left.exists()))
     return len(gone)

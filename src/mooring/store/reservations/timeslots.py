@@ -1,4 +1,4 @@
-"""Timeslots with their places: written as requests, and moved on by their bookers and by the leader."""
+"""Timeslots with their placements: written as requests, changed by their owners and by the leader."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.calendar.timeslots import (
+    OVER,
+    TIMESLOT_EDGES,
+    Timeslot,
+    TimeslotKind,
+    TimeslotStatus,
+)
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.reasons import Reason
-from mooring.model.slots import Amounts
-from mooring.model.timeslots import OVER, TIMESLOT_EDGES, Timeslot, TimeslotKind, TimeslotStatus
-from mooring.store import events, sets
-from mooring.store.constraints import decode_constraints, encode_constraints
-from mooring.store.differences import OCCUPYING_LIST
-from mooring.store.events import NewEvent
-from mooring.store.history import Journal
-from mooring.store.occupancy import AMOUNT
+from mooring.model.resources.slots import Amounts
+from mooring.store.accounting.occupancy import AMOUNT
+from mooring.store.audit.ledger_diff import OCCUPYING_LIST
+from mooring.store.commit.history import ChangeLog
+from mooring.store.control import events
+from mooring.store.control.events import NewEvent
+from mooring.store.core import batch_sql
+from mooring.store.core.constraint_columns import decode_constraints, encode_constraints
+from mooring.store.core.types import AnyRow, as_uuid
 from mooring.store.tables import nodes, pools, timeslot_places, timeslot_series, timeslots, workloads
-from mooring.store.types import AnyRow, as_uuid
 
-_MOVE = sets.Statement(
+_UPDATE = batch_sql.Statement(
     """
     UPDATE timeslots SET status = i.status, reason = i.reason, version = timeslots.version + 1, updated_at = {now},
         ended_at = CASE WHEN i.over THEN {now} END
@@ -36,7 +43,7 @@ _MOVE = sets.Statement(
     {"id": "uuid", "version": "bigint", "was": "text", "status": "text", "reason": "jsonb", "over": "boolean"},
     now="timestamptz",
 )
-_OCCUPIED = sets.Statement(
+_OCCUPIED = batch_sql.Statement(
     f"""
     SELECT w.timeslot_id, t.node_id, a.slot_name, sum({AMOUNT}) FROM {{rows}} i
     JOIN workloads w ON w.timeslot_id = i.id JOIN tasks t ON t.workload_id = w.id
@@ -49,7 +56,7 @@ _OCCUPIED = sets.Statement(
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Bookings that one rule made, in the wall time of a zone."""
+    """Bookings created by one recurrence rule, in the wall time of a time zone."""
 
     id: UUID
     rule: str
@@ -57,14 +64,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A timeslot as it was read, and what becomes of it; the same status with other places moves it elsewhere."""
+class TimeslotUpdate:
+    """Timeslot as it was read, with its new status; the same status with new placements moves it to other nodes."""
 
     slot: Timeslot
     status: TimeslotStatus
     reason: Reason | None = None
-    places: Mapping[UUID, int] | None = None
-    """None: as before."""
+    placements: Mapping[UUID, int] | None = None
+    """New placements; None to leave them unchanged."""
 
 
 async def insert(
@@ -75,48 +82,64 @@ async def insert(
     *,
     actor: str = "timeslots",
 ) -> None:
-    """Write new timeslots of pools that are there, with places where they have some: a statement per table.
+    """Write new timeslots of existing pools, with their placements if they have any: one statement per table.
 
-    `series`: the new one that they belong to.
+    `series` is the new series that they belong to.
     """
     names = {slot.pool for slot in slots}
     found = await connection.execute(select(pools.c.name, pools.c.id).where(pools.c.name.in_(names)))
     pool_ids = {row.name: row.id for row in found}
-    writes = sets.Writes.on(connection)
+    writes = batch_sql.Writes.on(connection)
     if series is not None:
         row = {"id": series.id, "rule": series.rule, "timezone": series.timezone, "created_at": now}
-        sets.insert(writes, timeslot_series, [row])
-    sets.insert(writes, timeslots, [_row(slot, pool_ids[slot.pool], now) for slot in slots])
-    sets.insert(writes, timeslot_places, [place for slot in slots for place in _places(slot.id, slot.places)])
-    journal = Journal(actor, now)
+        batch_sql.insert(writes, timeslot_series, [row])
+    batch_sql.insert(writes, timeslots, [_row(slot, pool_ids[slot.pool], now) for slot in slots])
+    batch_sql.insert(
+        writes,
+        timeslot_places,
+        [placement for slot in slots for placement in _placement_rows(slot.id, slot.placements)],
+    )
+    log = ChangeLog(actor, now)
     for slot in slots:
-        journal.note("timeslot", slot.id, None, "none", slot.status, None)
-        journal.tell(NewEvent("timeslot", slot.id, slot.version, slot.status))
-    journal.write(writes)
-    await writes.make(connection)
+        log.add_status("timeslot", slot.id, None, "none", slot.status, None)
+        log.add_event(NewEvent("timeslot", slot.id, slot.version, slot.status))
+    log.write(writes)
+    await writes.execute(connection)
 
 
 async def live_ids(connection: AsyncConnection) -> list[UUID]:
-    """Of all that are not over, the oldest first."""
+    """Return the timeslots that are not over, oldest first."""
     live = select(timeslots.c.id).where(timeslots.c.ended_at.is_(None)).order_by(timeslots.c.id)
     return list((await connection.execute(live)).scalars())
 
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Timeslot]:
-    """These timeslots, or all that are not over; the oldest first."""
+    """Return these timeslots, or all that are not over; oldest first."""
     return await _load(
-        connection, timeslots.c.status.not_in(sorted(OVER)) if ids is None else sets.among(timeslots.c.id, ids)
+        connection, timeslots.c.status.not_in(sorted(OVER)) if ids is None else batch_sql.among(timeslots.c.id, ids)
     )
 
 
+async def lock(connection: AsyncConnection, timeslot_id: UUID, *, series: bool = False) -> None:
+    """Lock a timeslot and the requests to change it; with `series`, its whole series.
+
+    Without the lock, a change by the leader between read and write would make a user's request fail.
+    """
+    related = or_(timeslots.c.id == timeslot_id, timeslots.c.replaces == timeslot_id)
+    if series:
+        own = select(timeslots.c.series_id).where(timeslots.c.id == timeslot_id).scalar_subquery()
+        related = or_(related, timeslots.c.series_id == own)
+    await connection.execute(select(timeslots.c.id).where(related).order_by(timeslots.c.id).with_for_update())
+
+
 async def series_of(connection: AsyncConnection, timeslot_id: UUID) -> list[Timeslot]:
-    """All of the series that a timeslot belongs to, itself included; nothing if it belongs to none."""
+    """Return the whole series of a timeslot, including itself; empty if it belongs to none."""
     series = select(timeslots.c.series_id).where(timeslots.c.id == timeslot_id).scalar_subquery()
     return await _load(connection, timeslots.c.series_id == series)
 
 
 async def changes_of(connection: AsyncConnection, timeslot_id: UUID) -> list[Timeslot]:
-    """What was asked for in place of a timeslot and is not decided yet."""
+    """Return the undecided requests to change a timeslot."""
     requested = timeslots.c.status == TimeslotStatus.REQUESTED
     return await _load(connection, requested & (timeslots.c.replaces == timeslot_id))
 
@@ -129,12 +152,12 @@ async def _load(connection: AsyncConnection, condition: ColumnElement[bool]) -> 
         .order_by(timeslots.c.id)
     )
     found = rows.all()
-    places = await places_of(connection, [row.id for row in found])
-    return [as_timeslot(row, places.get(row.id, {})) for row in found]
+    placements = await placements_of(connection, [row.id for row in found])
+    return [as_timeslot(row, placements.get(row.id, {})) for row in found]
 
 
 async def at_risk(connection: AsyncConnection) -> list[tuple[Timeslot, int]]:
-    """The timeslots that have lost room, and of how many of their tasks: as was said then, or more by now."""
+    """Return the timeslots at risk, each with its number of tasks without capacity: as recorded, or more by now."""
     rows = await connection.execute(
         select(timeslots.c.id, timeslots.c.reason).where(timeslots.c.status == TimeslotStatus.AT_RISK)
     )
@@ -142,38 +165,38 @@ async def at_risk(connection: AsyncConnection) -> list[tuple[Timeslot, int]]:
     if not reasons:
         return []
     found = await load(connection, sorted(reasons))
-    here = sets.among(nodes.c.id, sorted({node_id for slot in found for node_id in slot.places}))
+    here = batch_sql.among(nodes.c.id, sorted({node_id for slot in found for node_id in slot.placements}))
     alive = select(nodes.c.id).where(here, nodes.c.status.in_([NodeStatus.READY, NodeStatus.SUSPECT]))
-    places = set((await connection.execute(alive)).scalars())
+    alive_nodes = set((await connection.execute(alive)).scalars())
     missing: list[tuple[Timeslot, int]] = []
     for slot in found:
-        kept = sum(tasks for node_id, tasks in slot.places.items() if node_id in places)
+        remaining = sum(tasks for node_id, tasks in slot.placements.items() if node_id in alive_nodes)
         said = reasons[slot.id].get("details", {}).get("missing", 0)
-        missing.append((slot, max(said, slot.count - kept)))
+        missing.append((slot, max(said, slot.count - remaining)))
     return missing
 
 
-async def places_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, int]]:
-    """Per timeslot how many of its tasks have their room on which node."""
+async def placements_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, int]]:
+    """Return the number of tasks placed on each node, by timeslot."""
     found: dict[UUID, dict[UUID, int]] = defaultdict(dict)
     for timeslot_id, node_id, number in await connection.execute(
-        select(timeslot_places).where(sets.among(timeslot_places.c.timeslot_id, ids))
+        select(timeslot_places).where(batch_sql.among(timeslot_places.c.timeslot_id, ids))
     ):
         found[timeslot_id][node_id] = number
     return found
 
 
-async def move(
+async def apply_updates(
     connection: AsyncConnection,
-    changes: Sequence[Move],
+    changes: Sequence[TimeslotUpdate],
     now: datetime,
     *,
     actor: str = "timeslots",
     term: int | None = None,
 ) -> list[Timeslot]:
-    """Those of the timeslots that were still as they had been read, as they are now; the others are left alone.
+    """Apply changes to the timeslots that have not changed since they were read; return the timeslots changed.
 
-    One that is confirmed takes the place of the one that it replaces, with the work in it.
+    The others are skipped. A confirmed timeslot replaces the one it was requested for and takes over its workloads.
     """
     for change in changes:
         _check_legal(change)
@@ -190,27 +213,27 @@ async def move(
         )
         for change in changes
     ]
-    moved = {as_uuid(id) for (id,) in await _MOVE.read(connection, rows, now=now)}
-    made = [change for change in changes if change.slot.id in moved]
+    updated = {as_uuid(id) for (id,) in await _UPDATE.read(connection, rows, now=now)}
+    made = [change for change in changes if change.slot.id in updated]
     after = [_after(change) for change in made]
-    await _set_places(connection, made)
-    writes = sets.Writes.on(connection)
-    journal = Journal(actor, now, term)
+    await _set_placements(connection, made)
+    writes = batch_sql.Writes.on(connection)
+    log = ChangeLog(actor, now, term)
     for change, slot in zip(made, after, strict=True):
         if change.status is not change.slot.status:
             message = None if change.reason is None else change.reason.message
-            journal.note("timeslot", slot.id, None, change.slot.status, slot.status, message)
+            log.add_status("timeslot", slot.id, None, change.slot.status, slot.status, message)
         kind = slot.status if change.status is not change.slot.status else "moved"
         details = None if change.reason is None else change.reason.as_dict()
-        journal.tell(NewEvent("timeslot", slot.id, slot.version, kind, details=details))
-    journal.write(writes)
-    await writes.make(connection)
+        log.add_event(NewEvent("timeslot", slot.id, slot.version, kind, details=details))
+    log.write(writes)
+    await writes.execute(connection)
     confirmed = {slot.replaces: slot.id for slot in after if slot.replaces and slot.status is TimeslotStatus.CONFIRMED}
     return after + await _replace(connection, confirmed, now, actor=actor, term=term)
 
 
 async def shorten(connection: AsyncConnection, slot: Timeslot, ends_at: datetime, now: datetime) -> Timeslot:
-    """End a timeslot sooner than was said, which needs nobody's leave."""
+    """End a timeslot earlier than planned, which needs no confirmation."""
     written = await connection.execute(
         update(timeslots)
         .where(timeslots.c.id == slot.id, timeslots.c.version == slot.version)
@@ -223,7 +246,7 @@ async def shorten(connection: AsyncConnection, slot: Timeslot, ends_at: datetime
 
 
 async def occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, Amounts]]:
-    """What the work in these timeslots occupies now, by timeslot and node; what is lost is of no use to them."""
+    """Return the amounts that workloads in these timeslots occupy, by timeslot and node; lost tasks do not count."""
     sums: dict[UUID, dict[UUID, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     if ids:
         for timeslot_id, node_id, slot, amount in await _OCCUPIED.read(connection, [(id,) for id in ids]):
@@ -231,8 +254,8 @@ async def occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUI
     return {timeslot_id: dict(nodes) for timeslot_id, nodes in sums.items()}
 
 
-def as_timeslot(row: AnyRow, places: Mapping[UUID, int]) -> Timeslot:
-    """A row of timeslots, with `pool_name`."""
+def as_timeslot(row: AnyRow, placements: Mapping[UUID, int]) -> Timeslot:
+    """Return the timeslot of a row, which includes `pool_name`."""
     return Timeslot(
         id=row.id,
         name=row.name,
@@ -258,7 +281,8 @@ def as_timeslot(row: AnyRow, places: Mapping[UUID, int]) -> Timeslot:
         release_after_seconds=row.release_after_seconds,
         series_id=row.series_id,
         replaces=row.replaces,
-        places=places,
+        calendar_uid=row.calendar_uid,
+        placements=placements,
         version=row.version,
     )
 
@@ -290,58 +314,66 @@ def _row(slot: Timeslot, pool_id: UUID, now: datetime) -> dict[str, Any]:
         "release_after_seconds": slot.release_after_seconds,
         "series_id": slot.series_id,
         "replaces": slot.replaces,
+        "calendar_uid": slot.calendar_uid,
         "created_at": now,
         "updated_at": now,
     }
 
 
-def _places(timeslot_id: UUID, places: Mapping[UUID, int]) -> Iterable[dict[str, Any]]:
+def _placement_rows(timeslot_id: UUID, placements: Mapping[UUID, int]) -> Iterable[dict[str, Any]]:
     return (
-        {"timeslot_id": timeslot_id, "node_id": node_id, "tasks": number} for node_id, number in sorted(places.items())
+        {"timeslot_id": timeslot_id, "node_id": node_id, "tasks": number}
+        for node_id, number in sorted(placements.items())
     )
 
 
-def _check_legal(change: Move) -> None:
+def _check_legal(change: TimeslotUpdate) -> None:
     old, new = change.slot.status, change.status
-    stays = new is old and change.places is not None
+    stays = new is old and change.placements is not None
     if not stays and new not in TIMESLOT_EDGES[old]:
         raise ValueError(f"timeslot {change.slot.id}: {old} never becomes {new}")
 
 
-def _after(change: Move) -> Timeslot:
-    places = change.slot.places if change.places is None else change.places
-    return replace(change.slot, status=change.status, places=places, version=change.slot.version + 1)
+def _after(change: TimeslotUpdate) -> Timeslot:
+    placements = change.slot.placements if change.placements is None else change.placements
+    return replace(change.slot, status=change.status, placements=placements, version=change.slot.version + 1)
 
 
-async def _set_places(connection: AsyncConnection, changes: Sequence[Move]) -> None:
-    placed = {change.slot.id: change.places for change in changes if change.places is not None}
+async def _set_placements(connection: AsyncConnection, changes: Sequence[TimeslotUpdate]) -> None:
+    placed = {change.slot.id: change.placements for change in changes if change.placements is not None}
     if placed:
-        await connection.execute(delete(timeslot_places).where(sets.among(timeslot_places.c.timeslot_id, placed)))
-        writes = sets.Writes.on(connection)
-        sets.insert(writes, timeslot_places, [row for id, places in placed.items() for row in _places(id, places)])
-        await writes.make(connection)
+        await connection.execute(delete(timeslot_places).where(batch_sql.among(timeslot_places.c.timeslot_id, placed)))
+        writes = batch_sql.Writes.on(connection)
+        batch_sql.insert(
+            writes,
+            timeslot_places,
+            [row for id, placements in placed.items() for row in _placement_rows(id, placements)],
+        )
+        await writes.execute(connection)
 
 
 async def _replace(
     connection: AsyncConnection, confirmed: Mapping[UUID, UUID], now: datetime, *, actor: str, term: int | None
 ) -> list[Timeslot]:
-    """The timeslots that gave way to others, each with its successor's id; their work goes on in those."""
+    """Cancel the timeslots that confirmed ones replace, and move their live workloads; return the cancelled ones."""
     if not confirmed:
         return []
     replaced = [slot for slot in await load(connection, list(confirmed)) if slot.status not in OVER]
-    news: list[NewEvent] = []
+    new_events: list[NewEvent] = []
     for slot in replaced:
-        guests = await connection.execute(
+        rebooked = await connection.execute(
             update(workloads)
             .where(workloads.c.timeslot_id == slot.id, workloads.c.ended_at.is_(None))
             .values(timeslot_id=confirmed[slot.id], version=workloads.c.version + 1, updated_at=now)
             .returning(workloads.c.id, workloads.c.version)
         )
-        news += [NewEvent("workload", guest.id, guest.version, "rebooked", None, guest.id) for guest in guests]
-    await events.append(connection, news, now, term)
+        new_events += [
+            NewEvent("workload", workload.id, workload.version, "rebooked", None, workload.id) for workload in rebooked
+        ]
+    await events.append(connection, new_events, now, term)
     reasons = {
         slot.id: Reason("replaced", "Its change was confirmed", "user", details={"by": str(confirmed[slot.id])})
         for slot in replaced
     }
-    gone = [Move(slot, TimeslotStatus.CANCELLED, reasons[slot.id]) for slot in replaced]
-    return await move(connection, gone, now, actor=actor, term=term)
+    gone = [TimeslotUpdate(slot, TimeslotStatus.CANCELLED, reasons[slot.id]) for slot in replaced]
+    return await apply_updates(connection, gone, now, actor=actor, term=term)

@@ -1,4 +1,4 @@
-"""Node templates: the kinds of nodes that pools can be given more of."""
+"""Node templates: the kinds of nodes that can be added to pools."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import msgspec
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
-from mooring.model.templates import NodeTemplate, ScaleRequestStatus
-from mooring.store import actions, events, pools
-from mooring.store.actions import Actor
-from mooring.store.pools import Pool
+from mooring.model.nodes.node_templates import NodeTemplate, ScaleRequestStatus
+from mooring.model.tenancy.access import not_there
+from mooring.store.control import events
+from mooring.store.core.types import AnyRow
+from mooring.store.nodes import pools
+from mooring.store.nodes.pools import Pool
 from mooring.store.tables import node_templates, scale_requests
 from mooring.store.tables import pools as pools_table
-from mooring.store.types import AnyRow
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
 
 _NOUN = "node-template"
 _KEYS = ("name", "pool")
-"""They have columns of their own."""
+"""Fields with columns of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ async def of_pool(connection: AsyncConnection, pool: str) -> list[StoredTemplate
 
 
 async def by_pool(connection: AsyncConnection) -> dict[str, list[NodeTemplate]]:
-    """The templates of all pools that have some."""
+    """Return the templates of all pools that have any."""
     found: dict[str, list[NodeTemplate]] = {}
     for row in await connection.execute(_select()):
         found.setdefault(row.pool, []).append(_stored(row).template)
@@ -49,7 +51,7 @@ async def by_pool(connection: AsyncConnection) -> dict[str, list[NodeTemplate]]:
 
 
 async def put(connection: AsyncConnection, template: NodeTemplate, *, actor: Actor, now: datetime) -> StoredTemplate:
-    """Make a template, or another of one that there is. Whoever refused to make its nodes is asked again."""
+    """Create or replace a template. Refused requests for it expire, so that its nodes are requested again."""
     pool = await _pool(connection, template.pool)
     before = await _find(connection, template.pool, template.name)
     after = StoredTemplate(template, 1 if before is None else before.version + 1)
@@ -59,11 +61,11 @@ async def put(connection: AsyncConnection, template: NodeTemplate, *, actor: Act
         await connection.execute(
             insert(node_templates).values(pool_id=pool.id, name=template.name, created_at=now, **values)
         )
-        await actions.created(connection, actor, _NOUN, path, after, now)
+        await admin_actions.created(connection, actor, _NOUN, path, after, now)
     else:
         this = (node_templates.c.pool_id == pool.id) & (node_templates.c.name == template.name)
         await connection.execute(update(node_templates).where(this).values(**values))
-        await actions.changed(connection, actor, _NOUN, path, before, after, now)
+        await admin_actions.changed(connection, actor, _NOUN, path, before, after, now)
     await connection.execute(
         update(scale_requests)
         .where(
@@ -74,12 +76,12 @@ async def put(connection: AsyncConnection, template: NodeTemplate, *, actor: Act
         )
         .values(expires_at=now, version=scale_requests.c.version + 1)
     )
-    await _tell(connection, pool, now)
+    await _notify(connection, pool, now)
     return after
 
 
 async def remove(connection: AsyncConnection, pool_name: str, name: str, *, actor: Actor, now: datetime) -> None:
-    """Nodes of it stay, and so do requests for them; no more are asked for."""
+    """Remove a template: its nodes and the open requests for them stay, but no more are requested."""
     pool = await _pool(connection, pool_name)
     before = await _find(connection, pool_name, name)
     if before is None:
@@ -87,8 +89,8 @@ async def remove(connection: AsyncConnection, pool_name: str, name: str, *, acto
     await connection.execute(
         delete(node_templates).where(node_templates.c.pool_id == pool.id, node_templates.c.name == name)
     )
-    await actions.removed(connection, actor, _NOUN, f"{pool_name}/{name}", before, now)
-    await _tell(connection, pool, now)
+    await admin_actions.removed(connection, actor, _NOUN, f"{pool_name}/{name}", before, now)
+    await _notify(connection, pool, now)
 
 
 async def _pool(connection: AsyncConnection, name: str) -> Pool:
@@ -103,7 +105,7 @@ async def _find(connection: AsyncConnection, pool: str, name: str) -> StoredTemp
     return next((stored for stored in await of_pool(connection, pool) if stored.template.name == name), None)
 
 
-async def _tell(connection: AsyncConnection, pool: Pool, now: datetime) -> None:
+async def _notify(connection: AsyncConnection, pool: Pool, now: datetime) -> None:
     await events.append(connection, [events.NewEvent("pool", pool.id, pool.version, "templates")], now)
 
 

@@ -1,4 +1,4 @@
-"""Requests for nodes: written by the leader, delivered to whoever makes nodes, satisfied by nodes that join."""
+"""Scale requests: written by the leader, delivered to the node provisioner, fulfilled by nodes that join."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.templates import OPEN, ScaleRequest, ScaleRequestStatus
-from mooring.store import events
-from mooring.store.sets import among
+from mooring.model.nodes.node_templates import OPEN, ScaleRequest, ScaleRequestStatus
+from mooring.store.control import events
+from mooring.store.core.batch_sql import among
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import pools, scale_requests
-from mooring.store.types import AnyRow
 
 
 async def insert_new(connection: AsyncConnection, new: Sequence[ScaleRequest], *, now: datetime, term: int) -> None:
-    """Write requests, each with an event that says what is asked for."""
+    """Write requests, each with an event that describes it."""
     ids = {row.name: row.id for row in await connection.execute(select(pools.c.name, pools.c.id))}
     for request in new:
         await connection.execute(
@@ -33,11 +33,11 @@ async def insert_new(connection: AsyncConnection, new: Sequence[ScaleRequest], *
                 **_values(request, now),
             )
         )
-    await events.append(connection, [_told(request) for request in new], now, term)
+    await events.append(connection, [_scale_request_event(request) for request in new], now, term)
 
 
 async def of_interest(connection: AsyncConnection, since: datetime) -> list[ScaleRequest]:
-    """Those that are open, and those that ended since then."""
+    """Return the requests that are open, and those updated since a time."""
     return await _load(connection, or_(_is_open(), scale_requests.c.updated_at >= since))
 
 
@@ -49,32 +49,32 @@ async def newest(connection: AsyncConnection, *, pool: str | None, limit: int) -
 
 
 async def locked(connection: AsyncConnection, ids: Sequence[UUID]) -> list[ScaleRequest]:
-    """They stay as they are until the transaction ends, in the order of their ids."""
+    """Lock these requests, in the order of their ids, until the transaction ends, and return them."""
     lock = select(scale_requests.c.id).where(among(scale_requests.c.id, ids)).order_by(scale_requests.c.id)
     await connection.execute(lock.with_for_update())
     return await _load(connection, among(scale_requests.c.id, ids))
 
 
 async def to_deliver(connection: AsyncConnection) -> list[ScaleRequest]:
-    """Those that are to be delivered now or later, the most urgent first."""
+    """Return the undelivered requests, the one with the earliest next attempt first."""
     waiting = (scale_requests.c.status == ScaleRequestStatus.REQUESTED, scale_requests.c.next_attempt_at.is_not(None))
     return sorted(await _load(connection, *waiting), key=lambda request: (request.next_attempt_at, request.id))
 
 
 async def save(connection: AsyncConnection, changed: Sequence[ScaleRequest], *, now: datetime, term: int) -> None:
-    """Write requests that are `locked` as they are now, each with an event."""
+    """Write the new state of `locked` requests, each with an event."""
     for request in changed:
         await connection.execute(
             update(scale_requests)
             .where(scale_requests.c.id == request.id)
             .values(version=request.version + 1, **_values(request, now))
         )
-    await events.append(connection, [_told(request, 1) for request in changed], now, term)
+    await events.append(connection, [_scale_request_event(request, 1) for request in changed], now, term)
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget requests that ended before then; how many went."""
-    over = select(scale_requests.c.id).where(~_is_open(), scale_requests.c.updated_at < before).limit(most)
+async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete requests that ended before a time; return the number deleted."""
+    over = select(scale_requests.c.id).where(~_is_open(), scale_requests.c.updated_at < before).limit(limit)
     return (await connection.execute(delete(scale_requests).where(scale_requests.c.id.in_(over)))).rowcount
 
 
@@ -95,7 +95,7 @@ def _values(request: ScaleRequest, now: datetime) -> dict[str, Any]:
     }
 
 
-def _told(request: ScaleRequest, raised: int = 0) -> events.NewEvent:
+def _scale_request_event(request: ScaleRequest, raised: int = 0) -> events.NewEvent:
     details = {
         "pool": request.pool,
         "template": request.template,

@@ -1,4 +1,4 @@
-"""Nodes as the size of a pool sees them: who has just joined, and which of those that were asked for have work."""
+"""Nodes as autoscaling sees them: nodes that have just joined, and the use of nodes that were requested."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.calendar.timeslots import PROMISED, TimeslotKind
 from mooring.model.lifecycle import SILENT, NodeStatus
-from mooring.model.timeslots import PROMISED, TimeslotKind
-from mooring.store import events
-from mooring.store.sets import among
+from mooring.store.control import events
+from mooring.store.core.batch_sql import among
 from mooring.store.tables import nodes, pools, tasks, timeslot_places, timeslots, volumes
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledNode:
-    """A node that was asked for, and that is not lost."""
+    """Requested node that is not lost."""
 
     id: UUID
     name: str
@@ -28,16 +28,17 @@ class ScaledNode:
     generation: int
     created_at: datetime
     draining: bool
-    drain_reason: str | None
+    drained_by: str | None
+    """The user or control loop that started the drain."""
     drained_at: datetime | None
     idle_since: datetime | None
-    """None while it has tasks or volumes, or is silent."""
+    """Start of its idle time; None while it has tasks or volumes, or is silent."""
     booked: bool
-    """A timeslot that is not over has a place on it."""
+    """True if a timeslot reserves capacity on it; maintenance does not count."""
 
 
 async def newcomers(connection: AsyncConnection, since: datetime) -> list[tuple[UUID, datetime]]:
-    """Nodes that have joined since then, and when; none that are known to be asked for."""
+    """Return the unmatched nodes that have joined since a time, each with the time at which it joined."""
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.created_at)
         .where(nodes.c.created_at >= since, nodes.c.template.is_(None), nodes.c.status.not_in(sorted(SILENT)))
@@ -47,7 +48,7 @@ async def newcomers(connection: AsyncConnection, since: datetime) -> list[tuple[
 
 
 async def load(connection: AsyncConnection) -> list[ScaledNode]:
-    """All that were asked for, by name."""
+    """Return all requested nodes that are not lost, by name."""
     found = (
         await connection.execute(
             select(nodes, pools.c.name.label("pool"))
@@ -69,7 +70,7 @@ async def load(connection: AsyncConnection) -> list[ScaledNode]:
             generation=row.generation,
             created_at=row.created_at,
             draining=row.draining,
-            drain_reason=row.drain_reason,
+            drained_by=row.drained_by,
             drained_at=row.drained_at,
             idle_since=None if row.id in busy else left_at.get(row.id, row.created_at),
             booked=row.id in booked,
@@ -79,7 +80,7 @@ async def load(connection: AsyncConnection) -> list[ScaledNode]:
 
 
 async def others(connection: AsyncConnection) -> dict[str, int]:
-    """By pool how many nodes are there that nobody asked for."""
+    """Return the number of nodes by pool that were not requested."""
     rows = await connection.execute(
         select(pools.c.name, func.count().label("number"))
         .join(nodes, nodes.c.pool_id == pools.c.id)
@@ -92,24 +93,24 @@ async def others(connection: AsyncConnection) -> dict[str, int]:
 async def note_joined(
     connection: AsyncConnection, node_id: UUID, *, template: str, request_id: UUID, now: datetime, term: int
 ) -> None:
-    """The node is the one that a request asked for. To placement it is as it was."""
+    """Match the node to the request that asked for it. Placement is not affected, so the generation stays."""
     rows = await connection.execute(
         update(nodes)
         .where(nodes.c.id == node_id)
         .values(template=template, scale_request_id=request_id)
         .returning(nodes.c.generation)
     )
-    told = [events.NewEvent("node", node_id, row.generation, "expected", node_id) for row in rows]
-    await events.append(connection, told, now, term)
+    node_events = [events.NewEvent("node", node_id, row.generation, "expected", node_id) for row in rows]
+    await events.append(connection, node_events, now, term)
 
 
 async def is_spare(connection: AsyncConnection, node_id: UUID) -> bool:
-    """Whether nothing runs or is kept there and nobody has booked it."""
+    """Return whether the node has no tasks, volumes or bookings."""
     return not await _occupied(connection, [node_id]) and not await _booked(connection, [node_id])
 
 
 async def _occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
-    """By tasks, or by volumes, which go nowhere else."""
+    """Return the nodes with tasks, or with volumes, which cannot move."""
     rows = await connection.execute(
         select(tasks.c.node_id)
         .where(among(tasks.c.node_id, ids), tasks.c.freed_at.is_(None))

@@ -1,4 +1,4 @@
-"""What the leader has to say about the size of each pool: whom it asks no nodes for, and which nodes it can spare."""
+"""Scaling state of each pool: workloads that no nodes are requested for, and nodes that it can spare."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import msgspec
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store import events
-from mooring.store.sets import among
+from mooring.store.control import events
+from mooring.store.core.batch_sql import among
 from mooring.store.tables import nodes, pools, scaling_states
 
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """Work for which no more nodes are asked although it lacks room."""
+    """Workload that lacks capacity although no more nodes are requested for it."""
 
     workload_id: UUID
     code: str
@@ -28,7 +28,7 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """What to do about a node that its pool can do without."""
+    """Recommended step for a node that its pool can spare."""
 
     node_id: UUID
     node: str
@@ -57,7 +57,7 @@ async def by_pool(connection: AsyncConnection) -> dict[str, ScalingState]:
 async def save(
     connection: AsyncConnection, states: Mapping[str, ScalingState], *, now: datetime, term: int
 ) -> list[Advised]:
-    """In place of what was said of these pools; what is advised for the first time, of which events tell."""
+    """Replace the state of these pools; return the new advice, for which events are appended."""
     ids = {row.name: row.id for row in await connection.execute(select(pools.c.name, pools.c.id))}
     before = await by_pool(connection)
     new: list[Advised] = []
@@ -72,9 +72,9 @@ async def save(
             await connection.execute(insert(scaling_states).values(pool_id=ids[pool], updated_at=now, **encoded))
     advised = {each.node_id: each for each in new}
     rows = await connection.execute(select(nodes.c.id, nodes.c.generation).where(among(nodes.c.id, list(advised))))
-    told = [
+    new_events = [
         events.NewEvent("node", row.id, row.generation, "advised", row.id, details={"step": advised[row.id].step})
         for row in rows
     ]
-    await events.append(connection, told, now, term)
+    await events.append(connection, new_events, now, term)
     return new

@@ -1,4 +1,4 @@
-"""What administrators did: rows that are only ever added, each in the transaction of the change that it tells of."""
+"""The append-only log of administrative actions, each written in the transaction of the change that it records."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.tenants import Principal
+from mooring.model.tenancy.tenants import Principal
 from mooring.store.tables import admin_actions
 
+LOGIN = "login"
+"""The noun of login rows, the only rows that may be purged."""
 State = Mapping[str, Any]
 """An object as JSON, without its secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who made a change, and from where."""
+    """The user that made a change, with its address."""
 
     user_id: UUID | None
     username: str
@@ -32,11 +34,11 @@ class Actor:
 
 
 SERVER = Actor(None, "mooring")
-"""What the server does by itself, as at its first start."""
+"""The actor of the server's own changes, such as those of its first start."""
 
 
 class Recorded(Protocol):
-    """What actions are about: it has a state to show and a version that every change raises."""
+    """The object of an action: it has a state to record and a version that every change increments."""
 
     @property
     def state(self) -> State: ...
@@ -72,7 +74,7 @@ async def record(
     after: State | None = None,
     version: int | None = None,
 ) -> None:
-    """Tell of a change; `version` is the object's after it. The states are as JSON, without secrets."""
+    """Record a change; `version` is the version of the object after it. The states are JSON without secrets."""
     await connection.execute(
         insert(admin_actions).values(
             at=now,
@@ -125,7 +127,7 @@ async def page(
     before_id: int | None = None,
     limit: int,
 ) -> list[AdminAction]:
-    """The newest first; `before_id` goes on behind the last one of an earlier page."""
+    """Return the matching actions, newest first; `before_id` is the id of the last action of the previous page."""
     query = select(admin_actions)
     if noun is not None:
         query = query.where(admin_actions.c.noun == noun)
@@ -139,15 +141,45 @@ async def page(
     return [AdminAction(**row._mapping) for row in rows]
 
 
+async def has_logged_in(connection: AsyncConnection, username: str, address: str | None, since: datetime) -> bool:
+    """Return whether the user has logged in from this address since the given time."""
+    own = admin_actions.c
+    found = await connection.execute(
+        select(own.id)
+        .where(own.noun == LOGIN, own.object == username, own.action == "login")
+        .where(own.address == address, own.at >= since)
+        .limit(1)
+    )
+    return found.first() is not None
+
+
+async def purge_logins(connection: AsyncConnection, before: datetime, limit: int) -> int:
+    """Delete the oldest login rows from before the given time and return their number.
+
+    The database refuses to delete other rows.
+    """
+    oldest = (
+        select(admin_actions.c.id)
+        .where(admin_actions.c.at < before, admin_actions.c.noun == LOGIN)
+        .order_by(admin_actions.c.at)
+        .limit(limit)
+    )
+    gone = await connection.execute(delete(admin_actions).where(admin_actions.c.id.in_(oldest)))
+    return gone.rowcount
+
+
 async def latest_version(connection: AsyncConnection, noun: str, object: str) -> int:
-    """Of what has no version of its own: that of the last change, 1 where nobody changed it."""
+    """Return the version of an object that stores none: that of its last recorded change, or 1 if it has none."""
     this = (admin_actions.c.noun == noun) & (admin_actions.c.object == object)
     found = await connection.execute(select(func.coalesce(func.max(admin_actions.c.version), 1)).where(this))
     return int(found.scalar_one())
 
 
 async def state_at(connection: AsyncConnection, noun: str, object: str, version: int) -> State | None:
-    """An object as it was at a version: as the change to it left it, or as the next change found it."""
+    """Return the state of an object at a version, or None if it is not recorded.
+
+    It is the state after the change to that version, or else the state before the next change.
+    """
     row = (
         await connection.execute(
             select(admin_actions.c.version, admin_actions.c.before, admin_actions.c.after)

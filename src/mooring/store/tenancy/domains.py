@@ -1,4 +1,4 @@
-"""Domains: the outermost tenants. A domain that is not active lets none of its users in."""
+"""Domains, the outermost tenants. Users of an inactive domain have no access."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from uuid import UUID
 from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
-from mooring.model.quotas import Scope, Tenant
-from mooring.store import actions
-from mooring.store.actions import Actor
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
-from mooring.store.leftovers import forget
-from mooring.store.policies import id_of, tell
+from mooring.model.tenancy.access import Target, not_there
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import domains, policies, projects, users
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.policies import id_of, notify
+from mooring.store.tenancy.tenant_cleanup import forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Domain:
         return Target(self.id)
 
     @property
-    def state(self) -> actions.State:
+    def state(self) -> admin_actions.State:
         return {"name": self.name, "active": self.active, "policy": self.policy}
 
 
@@ -50,7 +50,7 @@ async def create(connection: AsyncConnection, name: str, *, actor: Actor, now: d
     if not await insert_new(connection, domains, {"id": new_id(), "name": name, "created_at": now}):
         raise Conflict(f"there is a domain {name!r} already", code="domain-exists")
     made = await find(connection, name)
-    await actions.created(connection, actor, "domain", name, made, now)
+    await admin_actions.created(connection, actor, "domain", name, made, now)
     return made
 
 
@@ -77,7 +77,7 @@ async def change(
     actor: Actor,
     now: datetime,
 ) -> Domain:
-    """Change what is given; the policy "" takes the policy away."""
+    """Change the given attributes; the policy "" removes the policy."""
     await connection.execute(select(domains.c.id).where(domains.c.name == name).with_for_update())
     before = await find(connection, name)
     values: dict[str, Any] = {}
@@ -89,14 +89,14 @@ async def change(
         update(domains).where(domains.c.id == before.id).values(**values, version=domains.c.version + 1)
     )
     after = await find(connection, name)
-    await actions.changed(connection, actor, "domain", name, before, after, now)
-    if policy is not None:
-        await tell(connection, after.id, after.version, now)
+    await admin_actions.changed(connection, actor, "domain", name, before, after, now)
+    if policy is not None or active is not None:
+        await notify(connection, after.id, after.version, now)
     return after
 
 
 async def remove(connection: AsyncConnection, name: str, *, actor: Actor, now: datetime) -> None:
-    """Only where it has neither projects nor users."""
+    """Remove the domain; raise Conflict if it still has projects or users."""
     found = await find(connection, name)
     for table, what in ((users, "users"), (projects, "projects")):
         number = await connection.execute(select(func.count()).select_from(table).where(table.c.domain_id == found.id))
@@ -108,7 +108,7 @@ async def remove(connection: AsyncConnection, name: str, *, actor: Actor, now: d
             )
     await forget(connection, [Tenant(Scope.DOMAIN, str(found.id))])
     await connection.execute(delete(domains).where(domains.c.id == found.id))
-    await actions.removed(connection, actor, "domain", name, found, now)
+    await admin_actions.removed(connection, actor, "domain", name, found, now)
 
 
 def _domains() -> Select[Any]:

@@ -1,4 +1,4 @@
-"""Memberships: which users work in a project, and which of them are its admins."""
+"""Memberships of users in projects, with their roles there."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
 from mooring.model.errors import Conflict
-from mooring.model.tenants import Role
-from mooring.store import actions
-from mooring.store.actions import Actor
-from mooring.store.inserts import insert_new
-from mooring.store.projects import Project
+from mooring.model.tenancy.access import not_there
+from mooring.model.tenancy.tenants import Role
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import keypairs, memberships, users, workloads
-from mooring.store.users import User
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.projects import Project
+from mooring.store.tenancy.users import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def of_project(connection: AsyncConnection, project_id: UUID) -> list[Memb
 async def add(
     connection: AsyncConnection, project: Project, user: User, role: Role, *, actor: Actor, now: datetime
 ) -> None:
-    """Make a user of the project's domain its member, or give a member another role."""
+    """Add a user of the project's domain to the project, or change the role of a member."""
     if user.domain_id != project.domain_id:
         raise not_there(f"user {user.username!r}")
     values = {"user_id": user.id, "project_id": project.id, "role": role.value, "created_at": now}
@@ -50,7 +50,7 @@ async def add(
         present = await connection.execute(select(memberships.c.role).where(_this(project, user)).with_for_update())
         before = {"user": user.username, "role": present.scalar_one()}
         await connection.execute(update(memberships).where(_this(project, user)).values(role=role.value))
-    await actions.record(
+    await admin_actions.record(
         connection,
         actor,
         "add-member",
@@ -63,7 +63,10 @@ async def add(
 
 
 async def remove(connection: AsyncConnection, project: Project, user: User, *, actor: Actor, now: datetime) -> None:
-    """End a membership: the user's keypairs in the project end with it. Not while work of it is alive there."""
+    """Remove a membership and deactivate the user's keypairs in the project, which closes their open connections.
+
+    Raise Conflict while the user has live workloads there: their owner could no longer end them.
+    """
     role = (await connection.execute(select(memberships.c.role).where(_this(project, user)))).scalar_one_or_none()
     if role is None:
         raise not_there(f"member {user.username!r} of project {project.name!r}")
@@ -79,7 +82,8 @@ async def remove(connection: AsyncConnection, project: Project, user: User, *, a
     )
     if count := alive.scalar_one():
         raise Conflict(
-            f"{user.username!r} still has {count} workloads in project {project.name!r}; end them first",
+            f"{user.username!r} still has {count} workloads in project {project.name!r}; end them first, "
+            "or deactivate the user to end its access now",
             code="in-use",
             details={"workloads": count},
         )
@@ -90,7 +94,7 @@ async def remove(connection: AsyncConnection, project: Project, user: User, *, a
     )
     await connection.execute(delete(memberships).where(_this(project, user)))
     before = {"user": user.username, "role": role}
-    await actions.record(connection, actor, "remove-member", "project", project.path, now=now, before=before)
+    await admin_actions.record(connection, actor, "remove-member", "project", project.path, now=now, before=before)
 
 
 def _this(project: Project, user: User) -> ColumnElement[bool]:

@@ -1,29 +1,36 @@
-"""What of keypairs waits: limits on it hold for all servers together."""
+"""Counts of pending workloads by keypair, for limits that apply across servers, and of pending tasks by tenant."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from uuid import UUID
 
+import msgspec
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
-from mooring.store.sets import Statement
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.store.core.batch_sql import Statement
+from mooring.store.tables import tasks, workloads
+from mooring.store.workloads.arrays import DEFERRED, deferred_count, has_deferred
 
 _KEY = {"access_key": "text"}
 _waits = f"t.current AND t.status = '{TaskStatus.PENDING}'"
+_deferred = f"w.array IS NOT NULL AND {DEFERRED} > 0"
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
 _LOCK = Statement(
     "SELECT 1 FROM {rows} i JOIN keypairs k ON k.access_key = i.access_key ORDER BY k.access_key {lock}",
     _KEY,
     lock="FOR NO KEY UPDATE OF k",
 )
-# Workloads of which something waits, and nothing is on a node.
+# Workloads with pending tasks and no task on a node.
 _WAITING = f"""
     {{rows}} i
     JOIN keypairs k ON k.access_key = i.access_key
     JOIN workloads w ON w.user_id = k.user_id AND w.access_key = k.access_key
         AND w.status = '{WorkloadStatus.PENDING}' AND NOT w.private AND w.timeslot_id IS NULL AND NOT w.stopping
-        AND EXISTS (SELECT 1 FROM tasks t WHERE t.workload_id = w.id AND {_waits})
+        AND ({_deferred} OR EXISTS (SELECT 1 FROM tasks t WHERE t.workload_id = w.id AND {_waits}))
         AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.workload_id = w.id AND t.status IN ({_occupying}))
 """
 _NUMBER = Statement(f"SELECT i.ordinal, count(*) FROM {_WAITING} GROUP BY i.ordinal", _KEY)
@@ -37,12 +44,38 @@ _AMOUNTS = Statement(
     """,
     _KEY,
 )
+_DEFERRED = Statement(
+    f"SELECT i.ordinal, CAST(w.requested_slots AS text), {DEFERRED} FROM {_WAITING} WHERE {_deferred}", _KEY
+)
+
+
+_TENANT_COLUMNS = {
+    Scope.KEYPAIR: workloads.c.access_key,
+    Scope.USER: workloads.c.user_id,
+    Scope.PROJECT: workloads.c.project_id,
+    Scope.DOMAIN: workloads.c.domain_id,
+}
+
+
+async def pending_tasks(connection: AsyncConnection, tenant: Tenant) -> int:
+    """Return the number of pending tasks of a tenant, deferred array tasks included."""
+    named = tenant.id if tenant.scope is Scope.KEYPAIR else UUID(tenant.id)
+    own = _TENANT_COLUMNS[tenant.scope] == named
+    with_rows = (
+        select(func.count())
+        .select_from(workloads.join(tasks, tasks.c.workload_id == workloads.c.id))
+        .where(own, workloads.c.ended_at.is_(None), tasks.c.status == TaskStatus.PENDING, tasks.c.current)
+    )
+    deferred = select(func.coalesce(func.sum(deferred_count()), 0)).where(own, has_deferred())
+    counts = select(with_rows.scalar_subquery() + deferred.scalar_subquery())
+    return int((await connection.execute(counts)).scalar_one())
 
 
 async def pending(connection: AsyncConnection, access_keys: Collection[str]) -> dict[str, tuple[int, dict[str, int]]]:
-    """How many workloads of each keypair wait and what they ask for, private ones excepted.
+    """Return the number of pending workloads of each keypair and the amounts that they request, by slot.
 
-    The keypairs are locked until the transaction ends, so that two servers do not both take the last place.
+    Private workloads and workloads in timeslots do not count. The keypairs stay locked until the transaction ends, so
+    that two servers cannot both admit the last workload within a limit.
     """
     keys = sorted(access_keys)
     if not keys:
@@ -53,4 +86,8 @@ async def pending(connection: AsyncConnection, access_keys: Collection[str]) -> 
     amounts: dict[str, dict[str, int]] = {key: {} for key in keys}
     for ordinal, slot, amount in await _AMOUNTS.read(connection, rows):
         amounts[keys[ordinal]][slot] = int(amount)
+    for ordinal, request, number in await _DEFERRED.read(connection, rows):
+        own = amounts[keys[ordinal]]
+        for slot, amount in msgspec.json.decode(request).items():
+            own[slot] = own.get(slot, 0) + amount * number
     return {key: (numbers.get(key, 0), amounts[key]) for key in keys}

@@ -1,4 +1,4 @@
-"""Policies: named rules that keypairs, users, projects and domains carry."""
+"""Policies: named sets of rules, assigned to keypairs, users, projects and domains."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
 from mooring.model.errors import Conflict, InvalidInput
-from mooring.model.policies import NO_POLICY, Policy, parse_policy, policy_rules
-from mooring.model.quotas import Scope
-from mooring.store import actions, events
-from mooring.store.actions import Actor
-from mooring.store.chunks import chunks
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
+from mooring.model.tenancy.access import not_there
+from mooring.model.tenancy.policies import (
+    Policy,
+    effective,
+    parse_policy,
+    policy_rules,
+)
+from mooring.model.tenancy.quotas import Scope
+from mooring.store.control import events
+from mooring.store.core.chunks import chunks
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import domains, keypairs, policies, projects, users
-from mooring.store.types import AnyRow
+from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy.admin_actions import Actor
 
 CARRIERS = {Scope.KEYPAIR: keypairs, Scope.USER: users, Scope.PROJECT: projects, Scope.DOMAIN: domains}
 KEEP_NONE = ""
-"""Instead of a policy's name: carry none."""
+"""Stands for a policy's name and means no policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +40,25 @@ class NamedPolicy:
     name: str
     policy: Policy
     carriers: int
-    """How many tenants carry it."""
+    """Number of tenants that the policy is assigned to."""
     created_at: datetime
     version: int
 
     @property
-    def state(self) -> actions.State:
+    def state(self) -> admin_actions.State:
         return {"rules": policy_rules(self.policy)}
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds for the work of a keypair: the policies that it and its user, project and domain carry."""
+    """The policies that apply to the work of a keypair: its own and those of its user, project and domain."""
 
     by_scope: Mapping[Scope, Policy]
 
     @property
-    def innermost(self) -> Policy:
-        return next((self.by_scope[scope] for scope in Scope if scope in self.by_scope), NO_POLICY)
+    def effective(self) -> Policy:
+        """Each rule from the innermost policy that sets it."""
+        return effective(self.by_scope[scope] for scope in Scope if scope in self.by_scope)
 
 
 async def policy_of(connection: AsyncConnection, access_key: str) -> Policies:
@@ -59,7 +66,7 @@ async def policy_of(connection: AsyncConnection, access_key: str) -> Policies:
 
 
 async def policies_of(connection: AsyncConnection, access_keys: Collection[str]) -> dict[str, Policies]:
-    """Of many keypairs at once; those that nobody gave a policy to are not among them."""
+    """Return the policies of the given keypairs; keypairs that no policy applies to are absent."""
     named = {row.id: parse_policy(row.rules) for row in await connection.execute(select(policies))}
     if not named:
         return {}
@@ -78,12 +85,12 @@ async def create(connection: AsyncConnection, name: str, policy: Policy, *, acto
     if not await insert_new(connection, policies, values):
         raise Conflict(f"there is a policy {name!r} already", code="policy-exists")
     made = await find(connection, name)
-    await actions.created(connection, actor, "policy", name, made, now)
+    await admin_actions.created(connection, actor, "policy", name, made, now)
     return made
 
 
 async def lock(connection: AsyncConnection, name: str) -> None:
-    """From here on the policy is changed by this transaction alone."""
+    """Lock the policy against changes by others until the transaction ends."""
     await connection.execute(select(policies.c.id).where(policies.c.name == name).with_for_update())
 
 
@@ -101,7 +108,7 @@ async def every(connection: AsyncConnection) -> list[NamedPolicy]:
 async def change(
     connection: AsyncConnection, name: str, policy: Policy, *, actor: Actor, now: datetime, action: str = "change"
 ) -> NamedPolicy:
-    """Other rules in place of what was. Lowering a limit stops nothing that runs."""
+    """Replace the rules of a policy. A lower limit does not stop running tasks."""
     await lock(connection, name)
     before = await find(connection, name)
     await connection.execute(
@@ -110,19 +117,19 @@ async def change(
         .values(rules=policy_rules(policy), version=policies.c.version + 1)
     )
     after = await find(connection, name)
-    await actions.changed(connection, actor, "policy", name, before, after, now, action)
-    await tell(connection, after.id, after.version, now)
+    await admin_actions.changed(connection, actor, "policy", name, before, after, now, action)
+    await notify(connection, after.id, after.version, now)
     return after
 
 
 async def revert(
     connection: AsyncConnection, name: str, version: int | None, *, actor: Actor, now: datetime
 ) -> NamedPolicy:
-    """Back to the rules of an earlier version, the one before if none is named; that is a change of its own."""
+    """Restore the rules of an earlier version, by default the previous one; this creates a new version."""
     await lock(connection, name)
     present = await find(connection, name)
     wanted = earlier(version, present.version, f"policy {name!r}")
-    state = await actions.state_at(connection, "policy", name, wanted)
+    state = await admin_actions.state_at(connection, "policy", name, wanted)
     if state is None:
         raise not_there(f"record of version {wanted} of policy {name!r}")
     return await change(connection, name, parse_policy(state["rules"]), actor=actor, now=now, action="revert")
@@ -138,21 +145,21 @@ async def remove(connection: AsyncConnection, name: str, *, actor: Actor, now: d
             details={"carriers": found.carriers},
         )
     await connection.execute(delete(policies).where(policies.c.id == found.id))
-    await actions.removed(connection, actor, "policy", name, found, now)
+    await admin_actions.removed(connection, actor, "policy", name, found, now)
 
 
 async def id_of(connection: AsyncConnection, name: str) -> UUID | None:
-    """What a tenant's `policy_id` is to be."""
+    """Return the `policy_id` for a policy's name, None for `KEEP_NONE`."""
     return None if name == KEEP_NONE else (await find(connection, name)).id
 
 
-async def tell(connection: AsyncConnection, tenant_id: UUID, version: int, now: datetime) -> None:
-    """Readers of limits look again."""
+async def notify(connection: AsyncConnection, tenant_id: UUID, version: int, now: datetime) -> None:
+    """Append an event that makes readers of the tenant's limits and of its active flag reload them."""
     await events.append(connection, [events.NewEvent("tenant", tenant_id, version, "policy")], now)
 
 
 def earlier(version: int | None, present: int, what: str) -> int:
-    """The version to go back to."""
+    """Return the version to restore, by default the previous one; raise InvalidInput if it is not an earlier one."""
     wanted = present - 1 if version is None else version
     if not 1 <= wanted < present:
         raise InvalidInput(f"{what} is at version {present}: name an earlier one", code="invalid-version")

@@ -1,4 +1,4 @@
-"""Projects: what work belongs to. A project that is not active takes no new work."""
+"""Projects, the tenants that own workloads. An inactive project accepts no new workloads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from uuid import UUID
 from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
-from mooring.model.quotas import Scope, Tenant
-from mooring.store import actions, sealed
-from mooring.store.actions import Actor
-from mooring.store.domains import Domain
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
-from mooring.store.leftovers import forget
-from mooring.store.policies import id_of, tell
+from mooring.model.tenancy.access import Target, not_there
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
 from mooring.store.tables import (
     domains,
     keypairs,
@@ -31,6 +26,11 @@ from mooring.store.tables import (
     volumes,
     workloads,
 )
+from mooring.store.tenancy import admin_actions, sealed_rows
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.domains import Domain
+from mooring.store.tenancy.policies import id_of, notify
+from mooring.store.tenancy.tenant_cleanup import forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,18 @@ class Project:
 
     @property
     def path(self) -> str:
-        """Its name among those of all domains."""
+        """The name with the domain, unique across domains."""
         return f"{self.domain}/{self.name}"
 
     @property
-    def state(self) -> actions.State:
+    def state(self) -> admin_actions.State:
         return {"name": self.name, "domain": self.domain, "active": self.active, "policy": self.policy}
 
 
 async def ensure(
-    connection: AsyncConnection, domain_id: UUID, name: str, now: datetime, actor: Actor = actions.SERVER
+    connection: AsyncConnection, domain_id: UUID, name: str, now: datetime, actor: Actor = admin_actions.SERVER
 ) -> tuple[UUID, bool]:
-    """The project's id, made with the next free number if it does not exist; and whether it is new."""
+    """Return the project's id and whether it is new; a new project gets the next free number."""
     this = (projects.c.domain_id == domain_id) & (projects.c.name == name)
     is_new = False
     while True:
@@ -70,10 +70,10 @@ async def ensure(
         if row is not None:
             found = Project(**row._mapping)
             if is_new:
-                await actions.created(connection, actor, "project", found.path, found, now)
+                await admin_actions.created(connection, actor, "project", found.path, found, now)
             return found.id, is_new
         number = (await connection.execute(select(func.coalesce(func.max(projects.c.number), 0) + 1))).scalar_one()
-        # Nothing is inserted where another transaction took the name or the number first: look again.
+        # The insert does nothing if another transaction has taken the name or the number: try again.
         is_new = await insert_new(
             connection,
             projects,
@@ -99,7 +99,7 @@ async def find(connection: AsyncConnection, domain: str, name: str) -> Project:
 async def every(
     connection: AsyncConnection, *, domain_id: UUID | None = None, only: frozenset[UUID] | None = None
 ) -> list[Project]:
-    """All projects, those of one domain, or only some."""
+    """Return all projects, or those of one domain or among the given ids."""
     query = _projects().order_by(domains.c.name, projects.c.name)
     if domain_id is not None:
         query = query.where(projects.c.domain_id == domain_id)
@@ -118,7 +118,7 @@ async def change(
     actor: Actor,
     now: datetime,
 ) -> Project:
-    """Change what is given; the policy "" takes the policy away."""
+    """Change the given attributes; the policy "" removes the policy."""
     this = (await find(connection, domain, name)).id
     await connection.execute(select(projects.c.id).where(projects.c.id == this).with_for_update())
     before = await find(connection, domain, name)
@@ -131,16 +131,16 @@ async def change(
         update(projects).where(projects.c.id == this).values(**values, version=projects.c.version + 1)
     )
     after = await find(connection, domain, name)
-    await actions.changed(connection, actor, "project", after.path, before, after, now)
-    if policy is not None:
-        await tell(connection, after.id, after.version, now)
+    await admin_actions.changed(connection, actor, "project", after.path, before, after, now)
+    if policy is not None or active is not None:
+        await notify(connection, after.id, after.version, now)
     return after
 
 
 async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: Actor, now: datetime) -> None:
-    """Only where it has no work that is still remembered, and is nobody's default project.
+    """Remove the project with its memberships, keypairs, secrets and registry logins.
 
-    Memberships, keypairs, secrets and logins to registries go with it.
+    Raise Conflict if it is a user's default project or if workloads, timeslots or volumes of it are still stored.
     """
     found = await find(connection, domain, name)
     for table, what in (
@@ -158,11 +158,11 @@ async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: 
             )
     own = (await connection.execute(select(keypairs.c.access_key).where(keypairs.c.project_id == found.id))).scalars()
     await forget(connection, [Tenant(Scope.PROJECT, str(found.id)), *(Tenant(Scope.KEYPAIR, key) for key in own)])
-    await sealed.remove_all(connection, found.id)
+    await sealed_rows.remove_all(connection, found.id)
     for table in (keypairs, memberships):
         await connection.execute(delete(table).where(table.c.project_id == found.id))
     await connection.execute(delete(projects).where(projects.c.id == found.id))
-    await actions.removed(connection, actor, "project", found.path, found, now)
+    await admin_actions.removed(connection, actor, "project", found.path, found, now)
 
 
 def _projects() -> Select[Any]:

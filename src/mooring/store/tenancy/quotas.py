@@ -1,4 +1,4 @@
-"""Quotas: how much tenants may use over all pools together and what they use; what a project has for sure in a pool."""
+"""Quotas: limits and usage of tenants across all pools, and guarantees of projects in single pools."""
 
 from __future__ import annotations
 
@@ -12,17 +12,27 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import ColumnElement, Select, Table, func, null, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Target, not_there
-from mooring.model.errors import InvalidInput, NotFound
-from mooring.model.policies import NO_POLICY, Policy, Unspecified, parse_policy
-from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
-from mooring.model.slots import slot_type
-from mooring.store import events
-from mooring.store.charges import ALL_POOLS
-from mooring.store.sets import Statement, Writes
+from mooring.model.errors import InvalidInput
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.access import Target, not_there
+from mooring.model.tenancy.policies import (
+    NO_POLICY,
+    Policy,
+    Unspecified,
+    parse_policy,
+)
+from mooring.model.tenancy.quotas import (
+    PRIVATE_SESSIONS,
+    SESSIONS,
+    Scope,
+    Tenant,
+)
+from mooring.store.commit.tenant_usage import ALL_POOLS
+from mooring.store.control import events
+from mooring.store.core.batch_sql import Statement, Writes
+from mooring.store.core.inserts import insert_or_replace
 from mooring.store.tables import (
     domains,
     keypairs,
@@ -76,32 +86,32 @@ _rows = tenant_resources.c
 
 @dataclass(slots=True)
 class Limits:
-    """What people call a tenant, and its limits by slot."""
+    """The display name of a tenant, and its limits by slot."""
 
     name: str
     amounts: dict[str, int] = field(default_factory=dict)
 
 
 async def limits_of(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> dict[Tenant, Limits]:
-    """How much each tenant may use at once. What is not there is not limited: a slot, or a tenant that is gone."""
-    asked = list(dict.fromkeys(tenants))
-    questions = Writes.on(connection)
-    ask_limits(questions, asked, now)
-    return await limits_told(connection, asked, await questions.make(connection))
+    """Return the limits on concurrent use of each tenant. Absent slots and absent (removed) tenants are unlimited."""
+    requested = list(dict.fromkeys(tenants))
+    queries = Writes.on(connection)
+    ask_limits(queries, requested, now)
+    return await resolve_limits(connection, requested, await queries.execute(connection))
 
 
 def ask_limits(writes: Writes, tenants: Sequence[Tenant], now: datetime) -> None:
-    """What `limits_told` makes the limits of, asked for among other writes."""
+    """Add the queries that `resolve_limits` needs to a batch of writes."""
     if tenants:
         rows = [_row(tenant) for tenant in tenants]
         writes.ask(_CARRIED, rows)
         writes.ask(_SET, rows, now=now)
 
 
-async def limits_told(
+async def resolve_limits(
     connection: AsyncConnection, tenants: Sequence[Tenant], answers: Sequence[Sequence[Sequence[Any]]]
 ) -> dict[Tenant, Limits]:
-    """The limits of the tenants that `ask_limits` asked for."""
+    """Return the limits of the tenants from the results of the queries of `ask_limits`."""
     if not tenants:
         return {}
     of_policies, of_tenants = answers
@@ -116,7 +126,7 @@ async def limits_told(
 
 
 async def next_end(connection: AsyncConnection, now: datetime) -> datetime | None:
-    """When the next override ends: somebody has other limits from then on."""
+    """Return the end of the override that ends next, at which a tenant's limits change; None if there is none."""
     ends: datetime | None = await connection.scalar(
         select(func.min(_rows.override_until)).where(_rows.override_until > now)
     )
@@ -129,11 +139,11 @@ class Amount(NamedTuple):
 
 
 Usage = dict[tuple[Tenant, str], dict[str, Amount]]
-"""By tenant and pool ("" for all together), then by slot."""
+"""Amounts by tenant and pool ("" for all pools together), then by slot."""
 
 
 async def usage(connection: AsyncConnection, tenants: Iterable[Tenant]) -> Usage:
-    """What these tenants are charged with."""
+    """Return the amounts that the tenants have reserved and use, without those that are zero."""
     asked = list(dict.fromkeys(tenants))
     found: Usage = defaultdict(dict)
     if asked:
@@ -144,7 +154,7 @@ async def usage(connection: AsyncConnection, tenants: Iterable[Tenant]) -> Usage
 
 
 async def guarantees(connection: AsyncConnection) -> dict[str, dict[str, dict[str, int]]]:
-    """What projects have for sure: by pool, then by the project's id as text, then by slot."""
+    """Return the guarantees of projects by pool, then by the project's id as text, then by slot."""
     rows = await connection.execute(
         select(_rows.tenant_id, _rows.pool, _rows.slot_name, _rows.guaranteed).where(_rows.guaranteed > 0)
     )
@@ -156,18 +166,18 @@ async def guarantees(connection: AsyncConnection) -> dict[str, dict[str, dict[st
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A tenant that somebody named, with what it belongs to."""
+    """A tenant found by name or id, with its domain, project and user."""
 
     tenant: Tenant
     name: str
-    """A project with its domain before it."""
+    """The name; for a project, preceded by its domain's."""
     target: Target
 
 
 async def find(
     connection: AsyncConnection, scope: Scope, ref: str, *, seen: Callable[[Target], bool] = lambda _: True
 ) -> Found:
-    """A keypair by its access key, another tenant by its id or its name, among those that are `seen`."""
+    """Return a keypair by its access key, or another tenant by its id or name, among those that `seen` accepts."""
     rows = await connection.execute(_named(scope, ref)) if ref.isprintable() else ()
     found = [
         Found(Tenant(scope, str(id)), name, Target(domain_id, project_id, user_id))
@@ -183,14 +193,14 @@ async def find(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """What is to hold from now on; what is not named stays as it is. None takes a limit or a guarantee away."""
+    """A change of a quota. Slots that it does not name keep their values; None removes a limit or a guarantee."""
 
     limits: Mapping[str, int | None] = field(default_factory=dict)
     until: datetime | None = None
-    """The limits stand in place of the tenant's others until then."""
+    """If given, the limits are overrides of the tenant's limits that end at this time."""
     guaranteed: Mapping[str, int | None] = field(default_factory=dict)
     pool: str = ALL_POOLS
-    """Where the guarantees hold."""
+    """The pool of the guarantees."""
 
 
 State = dict[str, Any]
@@ -199,7 +209,7 @@ State = dict[str, Any]
 async def set_quota(
     connection: AsyncConnection, found: Found, change: QuotaChange, now: datetime
 ) -> tuple[State, State]:
-    """Change what a tenant may use, and what it has for sure: the quota before and after. What runs is left alone."""
+    """Change the limits and guarantees of a tenant and return its quota before and after. Running tasks continue."""
     await _check(connection, found.tenant, change, now)
     before = await _locked_state(connection, found.tenant)
     for slot, limit in sorted(change.limits.items()):
@@ -212,11 +222,11 @@ async def set_quota(
         await _put(connection, found.tenant, ALL_POOLS, slot, values)
     for slot, amount in sorted(change.guaranteed.items()):
         await _put(connection, found.tenant, change.pool, slot, {"guaranteed": amount or 0})
-    return before, await _told_of(connection, found, before, now)
+    return before, await _notify_change(connection, found, before, now)
 
 
 async def restore(connection: AsyncConnection, found: Found, wanted: State, now: datetime) -> tuple[State, State]:
-    """Give a tenant the quota of an earlier state back, without overrides that are over: the quota before and after."""
+    """Restore an earlier quota of a tenant without expired overrides, and return its quota before and after."""
     overrides = {
         slot: (_amount(slot, override["limit"]), datetime.fromisoformat(override["until"]))
         for slot, override in wanted["overrides"].items()
@@ -239,7 +249,7 @@ async def restore(connection: AsyncConnection, found: Found, wanted: State, now:
         given = wanted["guaranteed"].get(pool, {})
         for slot in sorted({*before["guaranteed"].get(pool, {}), *given}):
             await _put(connection, found.tenant, pool, slot, {"guaranteed": _amount(slot, given.get(slot, "0"))})
-    return before, await _told_of(connection, found, before, now)
+    return before, await _notify_change(connection, found, before, now)
 
 
 def _amount(slot: str, written: str) -> int:
@@ -247,30 +257,30 @@ def _amount(slot: str, written: str) -> int:
 
 
 async def _locked_state(connection: AsyncConnection, tenant: Tenant) -> State:
-    """Changes of one tenant's quota follow each other, so that each begins where the one before it ended."""
+    """Lock the tenant and return its quota, so that each change starts from the result of the previous one."""
     await lock(connection, tenant)
     return await state(connection, tenant)
 
 
 async def lock(connection: AsyncConnection, tenant: Tenant) -> None:
-    """From here on nobody else counts what the tenant has, to give it more, until this transaction ends."""
+    """Lock the tenant until the transaction ends, so that others cannot check its usage and add to it meanwhile."""
     table = _TABLES[tenant.scope]
     id = table.c.access_key == tenant.id if tenant.scope is Scope.KEYPAIR else table.c.id == UUID(tenant.id)
     await connection.execute(select(table.c.created_at).where(id).with_for_update(key_share=True))
 
 
-async def _told_of(connection: AsyncConnection, found: Found, before: State, now: datetime) -> State:
-    """The quota after a change, which mirrors are told of if it is another one."""
+async def _notify_change(connection: AsyncConnection, found: Found, before: State, now: datetime) -> State:
+    """Return the quota after a change, and notify the mirrors with an event if it differs."""
     after = await state(connection, found.tenant)
     if after != before:
-        told = found.target.user_id or found.target.project_id or found.target.domain_id
-        assert told is not None
-        await events.append(connection, [events.NewEvent("tenant", told, 0, events.QUOTA)], now)
+        tenant_id = found.target.user_id or found.target.project_id or found.target.domain_id
+        assert tenant_id is not None
+        await events.append(connection, [events.NewEvent("tenant", tenant_id, 0, events.QUOTA)], now)
     return after
 
 
 async def state(connection: AsyncConnection, tenant: Tenant) -> State:
-    """What was set for a tenant, as people write it."""
+    """Return the limits, overrides and guarantees that are set for a tenant, formatted as text."""
     rows = await connection.execute(
         select(tenant_resources)
         .where(
@@ -313,7 +323,7 @@ async def _check(connection: AsyncConnection, tenant: Tenant, change: QuotaChang
         raise _refused("sessions cannot be guaranteed")
     known = select(pools.c.id).where(pools.c.name == change.pool)
     if (await connection.execute(known)).first() is None:
-        raise NotFound(f"there is no pool {change.pool[:63]!r}: a guarantee holds in one pool")
+        raise not_there(f"pool {change.pool[:63]!r}: a guarantee holds in one pool")
 
 
 def _refused(problem: str) -> InvalidInput:
@@ -322,14 +332,11 @@ def _refused(problem: str) -> InvalidInput:
 
 async def _put(connection: AsyncConnection, tenant: Tenant, pool: str, slot: str, values: Mapping[str, Any]) -> None:
     key = {"scope": tenant.scope.value, "tenant_id": tenant.id, "pool": pool, "slot_name": slot}
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    await connection.execute(
-        insert(tenant_resources).values(**key, **values).on_conflict_do_update(index_elements=list(key), set_=values)
-    )
+    await insert_or_replace(connection, tenant_resources, key, values)
 
 
 def _named(scope: Scope, ref: str) -> Select[Any]:
-    """Who is meant, with the ids of what it belongs to: domain, project, user."""
+    """Return a query for the matching tenants: id, name, and the ids of the domain, project and user."""
     nobody = null()
     if scope is Scope.KEYPAIR:
         key = keypairs.c
@@ -366,16 +373,16 @@ def _row(tenant: Tenant) -> tuple[str, str, UUID | None]:
 
 @lru_cache(maxsize=1000)
 def _policy(rules: str | None) -> Policy:
-    """Every commit reads the same few again."""
+    """Parse a policy's rules; cached, because every commit reads the same few policies."""
     return NO_POLICY if rules is None else parse_policy(msgspec.json.decode(rules))
 
 
 def _by_policy(policy: Policy, every: Collection[str]) -> dict[str, int]:
-    """`every`: the slots that there are, of which a policy may allow only those that it names."""
+    """Return the limits of a policy. If it forbids slots that it does not name, those in `every` get the limit 0."""
     found = dict.fromkeys(every, 0) if policy.unspecified is Unspecified.LIMITED else {}
     found |= policy.limits
     for slot, most in ((SESSIONS, policy.max_sessions), (PRIVATE_SESSIONS, policy.max_private_sessions)):
-        if policy is not NO_POLICY and most is not None and most > 0:
+        if most is not None and most > 0:
             found[slot] = most
     return found
 

@@ -1,4 +1,4 @@
-"""How projects log in to registries of images. Passwords go in, and come out for the nodes that pull only."""
+"""Logins of projects to image registries. Passwords are stored sealed and opened only for nodes that pull images."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
-from mooring.sealing import Sealing
-from mooring.store import actions, sealed
-from mooring.store.actions import Actor
-from mooring.store.projects import Project
-from mooring.store.sealed import Kept
+from mooring.model.tenancy.access import not_there
+from mooring.security.encryption import SecretBox
 from mooring.store.tables import registry_logins
+from mooring.store.tenancy import admin_actions, sealed_rows
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.projects import Project
+from mooring.store.tenancy.sealed_rows import SealedRow
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLogin:
+class StoredLogin:
     registry: str
     username: str
     created_at: datetime
@@ -33,14 +33,16 @@ async def put(
     registry: str,
     username: str,
     password: str,
-    sealing: Sealing,
+    secret_box: SecretBox,
     *,
     actor: Actor,
     now: datetime,
-) -> KeptLogin:
+) -> StoredLogin:
     value = password.encode()
-    before = await sealed.put(connection, registry_logins, project.id, registry, value, sealing, now, username=username)
-    await actions.record(
+    before = await sealed_rows.put(
+        connection, registry_logins, project.id, registry, value, secret_box, now, username=username
+    )
+    await admin_actions.record(
         connection,
         actor,
         "create" if before is None else "change",
@@ -50,30 +52,34 @@ async def put(
         before=None if before is None else {"username": before.username},
         after={"username": username},
     )
-    return KeptLogin(registry, username, now if before is None else before.created_at, now)
+    return StoredLogin(registry, username, now if before is None else before.created_at, now)
 
 
-async def of_project(connection: AsyncConnection, project_id: UUID) -> list[KeptLogin]:
+async def of_project(connection: AsyncConnection, project_id: UUID) -> list[StoredLogin]:
     own = registry_logins.c
     rows = await connection.execute(
         select(own.registry, own.username, own.created_at, own.updated_at)
         .where(own.project_id == project_id)
         .order_by(own.registry)
     )
-    return [KeptLogin(*row) for row in rows]
+    return [StoredLogin(*row) for row in rows]
 
 
-async def named(connection: AsyncConnection, wanted: Mapping[UUID, Collection[str]]) -> dict[tuple[UUID, str], Kept]:
-    """Logins of projects by the registries, sealed; what does not exist is not among them."""
-    return await sealed.named(connection, registry_logins, wanted)
+async def named(
+    connection: AsyncConnection, wanted: Mapping[UUID, Collection[str]]
+) -> dict[tuple[UUID, str], SealedRow]:
+    """Return the sealed logins of projects to the given registries; logins that do not exist are absent."""
+    return await sealed_rows.named(connection, registry_logins, wanted)
 
 
 async def remove(connection: AsyncConnection, project: Project, registry: str, *, actor: Actor, now: datetime) -> None:
-    gone = await sealed.remove(connection, registry_logins, project.id, registry, now)
+    gone = await sealed_rows.remove(connection, registry_logins, project.id, registry, now)
     if gone is None:
         raise not_there(f"login of project {project.name!r} to {registry!r}")
     before = {"username": gone.username}
-    await actions.record(connection, actor, "remove", "registry", _object(project, registry), now=now, before=before)
+    await admin_actions.record(
+        connection, actor, "remove", "registry", _object(project, registry), now=now, before=before
+    )
 
 
 def _object(project: Project, registry: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows that hold something sealed, each bound to its table, its project and its name there."""
+"""Rows with a sealed (encrypted) value, each bound to its table, its project and its name."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Table, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.sealing import OVERHEAD_BYTES, CannotOpen, Sealed, Sealing
-from mooring.store import events
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
+from mooring.security.encryption import (
+    OVERHEAD_BYTES,
+    CannotOpen,
+    Sealed,
+    SecretBox,
+)
+from mooring.store.control import events
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import registry_logins, secrets
-from mooring.store.types import AnyRow
 
 _NAMES = {secrets: "name", registry_logins: "registry"}
-"""By which column a project knows the rows of each table."""
+"""The column of each table that identifies a row within its project."""
 _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A row as it is: to open it takes the keys of the server."""
+class SealedRow:
+    """A row with its sealed value, which only the server's keys can open."""
 
     table: str
     project_id: UUID
     name: str
     username: str | None
-    """Of a login."""
+    """The username of a registry login; None for a secret."""
     sealed: Sealed
 
-    def open(self, sealing: Sealing) -> bytes:
-        return sealing.open(self.sealed, *_purpose(self.table, self.project_id, self.name))
+    def open(self, secret_box: SecretBox) -> bytes:
+        return secret_box.open(self.sealed, *_purpose(self.table, self.project_id, self.name))
 
 
 async def put(
@@ -44,19 +49,19 @@ async def put(
     project_id: UUID,
     name: str,
     value: bytes,
-    sealing: Sealing,
+    secret_box: SecretBox,
     now: datetime,
     **more: Any,
 ) -> AnyRow | None:
-    """Seal something under a name, in the place of what was there: that row, as it was."""
-    sealed = sealing.seal(value, *_purpose(table.name, project_id, name))
+    """Store a sealed value under a name and return the row that it replaces, or None if there was none."""
+    sealed = secret_box.seal(value, *_purpose(table.name, project_id, name))
     this = _this(table, project_id, name)
     values = {"sealed": sealed.data, "key_id": sealed.key_id, "updated_at": now, **more}
     fresh = {"id": new_id(), "project_id": project_id, _NAMES[table]: name, "created_at": now}
-    await tell(connection, project_id, now)
+    await notify(connection, project_id, now)
     while not await insert_new(connection, table, values | fresh):
         before = (await connection.execute(select(table).where(this).with_for_update())).one_or_none()
-        # None: somebody removed it at this very moment.
+        # None: another transaction has removed the row since the insert.
         if before is not None:
             await connection.execute(update(table).where(this).values(**values))
             return before
@@ -66,11 +71,11 @@ async def put(
 async def remove(
     connection: AsyncConnection, table: Table, project_id: UUID, name: str, now: datetime
 ) -> AnyRow | None:
-    """The row that was there, if one was."""
+    """Remove a row and return it, or None if there was none."""
     gone = await connection.execute(delete(table).where(_this(table, project_id, name)).returning(*table.c))
     found = gone.one_or_none()
     if found is not None:
-        await tell(connection, project_id, now)
+        await notify(connection, project_id, now)
     return found
 
 
@@ -81,21 +86,21 @@ async def remove_all(connection: AsyncConnection, project_id: UUID) -> None:
 
 async def named(
     connection: AsyncConnection, table: Table, wanted: Mapping[UUID, Collection[str]]
-) -> dict[tuple[UUID, str], Kept]:
-    """What projects have under these names; what does not exist is not among it."""
-    found: dict[tuple[UUID, str], Kept] = {}
+) -> dict[tuple[UUID, str], SealedRow]:
+    """Return the rows of projects with the given names; rows that do not exist are absent."""
+    found: dict[tuple[UUID, str], SealedRow] = {}
     for project_id, names in wanted.items():
         if names:
             rows = await connection.execute(
                 select(table).where(table.c.project_id == project_id, table.c[_NAMES[table]].in_(sorted(names)))
             )
-            kept = (_kept(table, row) for row in rows)
-            found |= {(project_id, each.name): each for each in kept}
+            sealed = (_sealed_row(table, row) for row in rows)
+            found |= {(project_id, each.name): each for each in sealed}
     return found
 
 
 def size_of(table: Table) -> ColumnElement[int]:
-    """Bytes of what is sealed in a row."""
+    """Return the size of the sealed value of a row, in bytes."""
     return (func.length(table.c.sealed) - OVERHEAD_BYTES).label("size")
 
 
@@ -103,7 +108,7 @@ def size_of(table: Table) -> ColumnElement[int]:
 
 
 async def by_key(connection: AsyncConnection) -> dict[str, int]:
-    """How many rows are sealed with each key."""
+    """Return the number of rows sealed with each key."""
     found: dict[str, int] = {}
     for table in _NAMES:
         rows = await connection.execute(select(table.c.key_id, func.count()).group_by(table.c.key_id))
@@ -114,28 +119,33 @@ async def by_key(connection: AsyncConnection) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far through the rows of older keys somebody is."""
+    """Progress of resealing: the index of the table and the last row handled there."""
 
     table: int = 0
     after: UUID | None = None
 
 
-async def reseal(connection: AsyncConnection, *, sealing: Sealing, position: Position) -> tuple[int, Position | None]:
-    """Seal some rows of older keys with the first key: how many, and where to go on. What does not open stays."""
+async def reseal(
+    connection: AsyncConnection, *, secret_box: SecretBox, position: Position
+) -> tuple[int, Position | None]:
+    """Reseal a batch of rows of older keys with the first key; return their number and the next position.
+
+    Rows that cannot be opened stay as they are. The position is None after the last batch.
+    """
     table = list(_NAMES)[position.table]
-    query = select(table).where(table.c.key_id != sealing.key_ids[0]).order_by(table.c.id).limit(_BATCH)
+    query = select(table).where(table.c.key_id != secret_box.key_ids[0]).order_by(table.c.id).limit(_BATCH)
     if position.after is not None:
         query = query.where(table.c.id > position.after)
     rows: Sequence[AnyRow] = (await connection.execute(query.with_for_update())).all()
     resealed = 0
     for row in rows:
-        kept = _kept(table, row)
+        current = _sealed_row(table, row)
         try:
-            value = kept.open(sealing)
+            value = current.open(secret_box)
         except CannotOpen:
             continue
-        sealed = sealing.seal(value, *_purpose(table.name, kept.project_id, kept.name))
-        # Whoever put something else there meanwhile sealed it with the first key.
+        sealed = secret_box.seal(value, *_purpose(table.name, current.project_id, current.name))
+        # A value that was stored since the read is already sealed with the first key: leave it.
         same = (table.c.id == row.id) & (table.c.sealed == row.sealed)
         await connection.execute(update(table).where(same).values(sealed=sealed.data, key_id=sealed.key_id))
         resealed += 1
@@ -144,8 +154,8 @@ async def reseal(connection: AsyncConnection, *, sealing: Sealing, position: Pos
     return resealed, Position(position.table + 1) if position.table + 1 < len(_NAMES) else None
 
 
-async def tell(connection: AsyncConnection, project_id: UUID, now: datetime) -> None:
-    """Tasks of the project that have not started are to get what is there now."""
+async def notify(connection: AsyncConnection, project_id: UUID, now: datetime) -> None:
+    """Append an event, so that tasks of the project that have not started receive the current values."""
     await events.append(connection, [events.NewEvent("tenant", project_id, 1, events.SECRETS)], now)
 
 
@@ -153,9 +163,9 @@ def _this(table: Table, project_id: UUID, name: str) -> ColumnElement[bool]:
     return (table.c.project_id == project_id) & (table.c[_NAMES[table]] == name)
 
 
-def _kept(table: Table, row: AnyRow) -> Kept:
+def _sealed_row(table: Table, row: AnyRow) -> SealedRow:
     sealed = Sealed(row.key_id, bytes(row.sealed))
-    return Kept(table.name, row.project_id, getattr(row, _NAMES[table]), getattr(row, "username", None), sealed)
+    return SealedRow(table.name, row.project_id, getattr(row, _NAMES[table]), getattr(row, "username", None), sealed)
 
 
 def _purpose(table: str, project_id: UUID, name: str) -> tuple[str, ...]:

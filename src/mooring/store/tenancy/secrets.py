@@ -1,4 +1,4 @@
-"""Secrets of projects: what their tasks find in files. Values go in, and come out for the tasks' nodes only."""
+"""Secrets of projects, which tasks read from files. Values are stored sealed and opened only for the tasks' nodes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from uuid import UUID
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import not_there
-from mooring.sealing import Sealing
-from mooring.store import actions, sealed
-from mooring.store.actions import Actor
-from mooring.store.projects import Project
-from mooring.store.sealed import Kept
+from mooring.model.tenancy.access import not_there
+from mooring.security.encryption import SecretBox
 from mooring.store.tables import secrets
+from mooring.store.tenancy import admin_actions, sealed_rows
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.projects import Project
+from mooring.store.tenancy.sealed_rows import SealedRow
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSecret:
+class StoredSecret:
     name: str
     size: int
-    """Bytes."""
+    """Size of the value in bytes."""
     created_at: datetime
     updated_at: datetime
 
@@ -34,13 +34,13 @@ async def put(
     project: Project,
     name: str,
     value: bytes,
-    sealing: Sealing,
+    secret_box: SecretBox,
     *,
     actor: Actor,
     now: datetime,
-) -> KeptSecret:
-    before = await sealed.put(connection, secrets, project.id, name, value, sealing, now)
-    await actions.record(
+) -> StoredSecret:
+    before = await sealed_rows.put(connection, secrets, project.id, name, value, secret_box, now)
+    await admin_actions.record(
         connection,
         actor,
         "create" if before is None else "change",
@@ -49,34 +49,38 @@ async def put(
         now=now,
         after={"size": len(value)},
     )
-    return KeptSecret(name, len(value), now if before is None else before.created_at, now)
+    return StoredSecret(name, len(value), now if before is None else before.created_at, now)
 
 
-async def find(connection: AsyncConnection, project: Project, name: str) -> KeptSecret:
+async def find(connection: AsyncConnection, project: Project, name: str) -> StoredSecret:
     row = (await connection.execute(_secrets(project.id).where(secrets.c.name == name))).one_or_none()
     if row is None:
         raise not_there(f"secret {name!r} in project {project.name!r}")
-    return KeptSecret(*row)
+    return StoredSecret(*row)
 
 
-async def of_project(connection: AsyncConnection, project_id: UUID) -> list[KeptSecret]:
-    return [KeptSecret(*row) for row in await connection.execute(_secrets(project_id).order_by(secrets.c.name))]
+async def of_project(connection: AsyncConnection, project_id: UUID) -> list[StoredSecret]:
+    return [StoredSecret(*row) for row in await connection.execute(_secrets(project_id).order_by(secrets.c.name))]
 
 
-async def named(connection: AsyncConnection, wanted: Mapping[UUID, Collection[str]]) -> dict[tuple[UUID, str], Kept]:
-    """Secrets of projects by their names, sealed; what does not exist is not among them."""
-    return await sealed.named(connection, secrets, wanted)
+async def named(
+    connection: AsyncConnection, wanted: Mapping[UUID, Collection[str]]
+) -> dict[tuple[UUID, str], SealedRow]:
+    """Return the sealed secrets of projects with the given names; secrets that do not exist are absent."""
+    return await sealed_rows.named(connection, secrets, wanted)
 
 
 async def remove(connection: AsyncConnection, project: Project, name: str, *, actor: Actor, now: datetime) -> None:
-    if await sealed.remove(connection, secrets, project.id, name, now) is None:
+    if await sealed_rows.remove(connection, secrets, project.id, name, now) is None:
         raise not_there(f"secret {name!r} in project {project.name!r}")
-    await actions.record(connection, actor, "remove", "secret", _object(project, name), now=now)
+    await admin_actions.record(connection, actor, "remove", "secret", _object(project, name), now=now)
 
 
 def _secrets(project_id: UUID) -> Select[Any]:
     own = secrets.c
-    return select(own.name, sealed.size_of(secrets), own.created_at, own.updated_at).where(own.project_id == project_id)
+    return select(own.name, sealed_rows.size_of(secrets), own.created_at, own.updated_at).where(
+        own.project_id == project_id
+    )
 
 
 def _object(project: Project, name: str) -> str:

@@ -1,6 +1,6 @@
 """Users and their identities.
 
-A password is one identity of a user: issuer `mooring`, the username as subject, its hash as the secret.
+A password is an identity with the issuer `mooring`, the username as subject and the password hash as secret.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import Select, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.tenants import Role
-from mooring.store import actions, keypairs, projects
-from mooring.store.actions import Actor
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
-from mooring.store.leftovers import forget
-from mooring.store.policies import id_of, tell
+from mooring.model.tenancy.access import Target, not_there
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.tenancy.tenants import Role
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import (
     domains,
     identities,
@@ -38,14 +35,17 @@ from mooring.store.tables import (
 )
 from mooring.store.tables import keypairs as keypair_table
 from mooring.store.tables import projects as project_table
-from mooring.store.types import AnyRow
+from mooring.store.tenancy import admin_actions, keypairs, projects
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.policies import id_of, notify
+from mooring.store.tenancy.tenant_cleanup import forget
 
 PASSWORD_ISSUER = "mooring"
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user with the names of its tenancy."""
+    """A user, with the names of its domain, default project and policy."""
 
     id: UUID
     username: str
@@ -65,7 +65,7 @@ class User:
         return Target(self.domain_id, user_id=self.id, role=self.role)
 
     @property
-    def state(self) -> actions.State:
+    def state(self) -> admin_actions.State:
         return {
             "role": self.role.value,
             "active": self.active,
@@ -78,7 +78,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a login by password is checked against."""
+    """The data that a password login is checked against."""
 
     user_id: UUID
     active: bool
@@ -96,9 +96,9 @@ async def create(
     password_hash: str | None,
     now: datetime,
     os_user: str | None = None,
-    actor: Actor = actions.SERVER,
+    actor: Actor = admin_actions.SERVER,
 ) -> UUID:
-    """A user with a keypair, and with a password if its hash is given; the project is made if it does not exist."""
+    """Create a user with a keypair, and a password if its hash is given; create the project if it does not exist."""
     project_id, _ = await projects.ensure(connection, domain_id, project, now, actor)
     user_id = new_id()
     is_new = await insert_new(
@@ -123,12 +123,12 @@ async def create(
         insert(memberships).values(user_id=user_id, project_id=project_id, role=Role.USER.value, created_at=now)
     )
     await keypairs.ensure(connection, user_id, project_id, now)
-    await actions.created(connection, actor, "user", username, await find(connection, username), now)
+    await admin_actions.created(connection, actor, "user", username, await find(connection, username), now)
     return user_id
 
 
 async def credentials(connection: AsyncConnection, username: str) -> Credentials | None:
-    """A user of a domain that is not active is not active either."""
+    """Return the credentials of a user with a password. A user of an inactive domain is inactive."""
     row = (
         await connection.execute(
             select(users.c.id, users.c.active & domains.c.active, users.c.token_epoch, identities.c.secret_hash)
@@ -147,6 +147,15 @@ async def find(connection: AsyncConnection, username: str) -> User:
     return _user(row)
 
 
+async def find_member(connection: AsyncConnection, project: projects.Project, username: str) -> User:
+    """Return a member of the project. The error does not reveal whether a non-member exists."""
+    is_member = exists().where(memberships.c.user_id == users.c.id, memberships.c.project_id == project.id)
+    row = (await connection.execute(_users().where(users.c.name == username, is_member))).one_or_none()
+    if row is None:
+        raise not_there(f"member {username[:63]!r} of project {project.name!r}")
+    return _user(row)
+
+
 async def every(connection: AsyncConnection, *, domain_id: UUID | None = None) -> list[User]:
     query = _users().order_by(users.c.name)
     if domain_id is not None:
@@ -154,8 +163,17 @@ async def every(connection: AsyncConnection, *, domain_id: UUID | None = None) -
     return [_user(row) for row in await connection.execute(query)]
 
 
-async def change_password(connection: AsyncConnection, user_id: UUID, *, old_hash: str | None, new_hash: str) -> int:
-    """Replace the password that was verified as `old_hash`; every token given out so far ends. The new epoch."""
+async def change_password(
+    connection: AsyncConnection,
+    user_id: UUID,
+    *,
+    old_hash: str | None,
+    new_hash: str,
+    revoke_keypairs: bool = False,
+    actor: Actor,
+    now: datetime,
+) -> int:
+    """Replace the password that was verified as `old_hash`, invalidate all issued tokens and return the new epoch."""
     changed = await connection.execute(
         update(identities)
         .where(
@@ -167,6 +185,9 @@ async def change_password(connection: AsyncConnection, user_id: UUID, *, old_has
     )
     if changed.rowcount != 1:
         raise Conflict("the password was changed by someone else at the same time; log in again")
+    revoked = await keypairs.revoke_all(connection, user_id, actor=actor, now=now) if revoke_keypairs else 0
+    after = {"revoked_keypairs": revoked} if revoke_keypairs else None
+    await admin_actions.record(connection, actor, "change-password", "user", actor.username, now=now, after=after)
     return await _end_tokens(connection, user_id)
 
 
@@ -180,10 +201,14 @@ async def change(
     password_hash: str | None = None,
     project: str | None = None,
     policy: str | None = None,
+    revoke_keypairs: bool = False,
     now: datetime,
-    actor: Actor = actions.SERVER,
+    actor: Actor = admin_actions.SERVER,
 ) -> User:
-    """Change what is given; `os_user` and `policy` "" take away. A new password and a deactivation end all tokens."""
+    """Change the given attributes; "" removes `os_user` or `policy`.
+
+    A new password or a deactivation invalidates all issued tokens.
+    """
     await _check_admins(connection, username, dismissed=active is False or role not in (None, Role.ADMIN))
     before = await find(connection, username)
     values: dict[str, Any] = {}
@@ -205,18 +230,25 @@ async def change(
         await _set_password(connection, before.id, username, password_hash)
     if password_hash is not None or active is False:
         await _end_tokens(connection, before.id)
+    if revoke_keypairs:
+        await keypairs.revoke_all(connection, before.id, actor=actor, now=now)
     after = await find(connection, username)
     if values:
-        await actions.changed(connection, actor, "user", username, before, after, now)
+        await admin_actions.changed(connection, actor, "user", username, before, after, now)
     if password_hash is not None:
-        await actions.record(connection, actor, "reset-password", "user", username, now=now, version=after.version)
-    if policy is not None:
-        await tell(connection, after.id, after.version, now)
+        await admin_actions.record(
+            connection, actor, "reset-password", "user", username, now=now, version=after.version
+        )
+    if policy is not None or active is not None:
+        await notify(connection, after.id, after.version, now)
     return after
 
 
 async def remove(connection: AsyncConnection, username: str, *, actor: Actor, now: datetime) -> None:
-    """Only where nothing tells of it any more: no workload, timeslot, node or join token; keypairs go with the user."""
+    """Remove the user with its keypairs, memberships and identities.
+
+    Raise Conflict if a stored workload, timeslot, node, join token or volume refers to the user.
+    """
     await _check_admins(connection, username, dismissed=True)
     found = await find(connection, username)
     for table, column in (
@@ -242,12 +274,12 @@ async def remove(connection: AsyncConnection, username: str, *, actor: Actor, no
     for owned in (submissions, keypair_table, memberships, identities):
         await connection.execute(delete(owned).where(owned.c.user_id == found.id))
     await connection.execute(delete(users).where(users.c.id == found.id))
-    await actions.removed(connection, actor, "user", username, found, now)
+    await admin_actions.removed(connection, actor, "user", username, found, now)
 
 
 async def _check_admins(connection: AsyncConnection, username: str, *, dismissed: bool) -> None:
-    """Locks the user; one that is the only active admin cannot be dismissed."""
-    # Locking every admin first lets two admins who dismiss each other find out that one must stay.
+    """Lock the user; raise Conflict if it is the only active admin and is to be dismissed."""
+    # Lock every admin first: if two admins dismiss each other, the second transaction sees that its target is the last.
     admins = (
         await connection.execute(
             select(users.c.id)

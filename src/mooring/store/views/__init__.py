@@ -1,1 +1,1 @@
-"""Read models: what the API shows, in few statements and without locks. Plain rows; the API puts them into words."""
+"""Read models of the API: plain rows, read in few statements and without locks. The API formats them for display."""

@@ -1,4 +1,4 @@
-"""The event feed as people and their programs read it: page after page, with names."""
+"""The event feed for users and their programs: pages of events, with the names of their objects."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import EVERYTHING, Sight, Target
 from mooring.model.events import Cursor
-from mooring.store import feed
-from mooring.store.events import PURGED, USAGE
+from mooring.model.tenancy.access import EVERYTHING, Sight, Target
+from mooring.store.control import feed
+from mooring.store.control.events import PURGED, USAGE
 from mooring.store.tables import events, nodes, pools, tasks, timeslots, workloads
-from mooring.store.views.sight import shown_to
+from mooring.store.views.visibility import shown_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class EventRow:
     domain_id: UUID | None
     project_id: UUID | None
     user_id: UUID | None
-    """Whose workload or timeslot it is about; None for what happens to nodes, pools and tenants."""
+    """Domain, project and user of the workload or timeslot; None for events of nodes, pools and tenants."""
     workload: str | None
     task_index: int | None
     node: str | None
@@ -44,7 +44,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Which events are meant: those about work that can be seen, or all; of one workload, or all."""
+    """A filter of events: those of visible work or all, and those of one workload or of all."""
 
     sight: Sight = EVERYTHING
     workload_id: UUID | None = None
@@ -59,13 +59,16 @@ class Watch:
 class Page:
     events: list[EventRow]
     next: Cursor
-    """Where to go on: everything up to there was looked at."""
+    """The cursor of the next page: this page covers all events up to it."""
     more: bool
-    """There is more than this page."""
+    """Whether further events follow."""
 
 
 async def page(connection: AsyncConnection, since: Cursor | None, *, watch: Watch, limit: int) -> Page:
-    """The first events after the cursor, or of all that are kept; EventsPurged where some of them are forgotten."""
+    """Return the first events after the cursor, or of the whole feed.
+
+    Raise EventsPurged if events after the cursor were purged, or if the cursor is beyond the end of the feed.
+    """
     end = await feed.end(connection)
     query = _events().where(feed.not_after(connection, end), events.c.kind.not_in((PURGED, USAGE)))
     if since is not None:
@@ -77,14 +80,14 @@ async def page(connection: AsyncConnection, since: Cursor | None, *, watch: Watc
         query = query.where(events.c.workload_id == watch.workload_id)
     rows = list(await connection.execute(query.order_by(*feed.in_order(connection)).limit(limit + 1)))
     if since is not None:
-        await feed.check_kept(connection, since, end)
+        await feed.check_retained(connection, since, end)
     found = [EventRow(Cursor(row[0] or 0, row[1]), *row[2:]) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(found, found[-1].cursor if more else end, more)
 
 
 def _tenant(column: str) -> ColumnElement[UUID]:
-    """Whom the workload or the timeslot belongs to that an event is about."""
+    """Return a tenant column of the workload or timeslot of an event."""
     return func.coalesce(workloads.c[column], timeslots.c[column])
 
 

@@ -1,4 +1,4 @@
-"""What happened to a workload and its tasks, as it is shown to people."""
+"""The status history of a workload and its tasks, with usernames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store.chunks import chunks
+from mooring.store.core.chunks import chunks
 from mooring.store.tables import status_history, tasks, users
 
 
@@ -24,7 +24,7 @@ class HistoryEntry:
     old_status: str
     new_status: str
     actor: str
-    """A username, or the part of Mooring that acted."""
+    """A username, or the component of Mooring that made the change."""
     reason: str | None
     term: int | None
 
@@ -37,9 +37,9 @@ async def of_workload(
     noun: str | None = None,
     leaving_out: Collection[tuple[str, str]] = (),
 ) -> list[HistoryEntry]:
-    """The newest `limit` changes in the order in which they happened.
+    """Return the newest `limit` changes in chronological order.
 
-    `leaving_out`: pairs of old and new status that are no change to whoever reads it.
+    `leaving_out` holds pairs of old and new status to omit, because the reader does not distinguish them.
     """
     history = status_history.c
     query = (
@@ -70,7 +70,7 @@ async def of_workload(
 
 
 async def _usernames(connection: AsyncConnection, actors: Iterable[str]) -> dict[str, str]:
-    """The names of those actors that are the ids of users."""
+    """Return the names of the actors that are user ids."""
     ids = [user_id for actor in actors if (user_id := _as_id(actor)) is not None]
     names: dict[str, str] = {}
     for part in chunks(ids):

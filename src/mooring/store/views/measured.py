@@ -1,4 +1,4 @@
-"""The tasks that run, as somebody sees them who wants to know what they use."""
+"""Running tasks with their requests and owners, for views of measured usage."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Sight
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.tenancy.access import Sight
 from mooring.store.tables import pools, projects, tasks, users, workloads
-from mooring.store.views.sight import shown_to
+from mooring.store.views.visibility import shown_to
 
-_MOST = 10_000
+_MAX_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Which are meant; None does not restrict."""
+    """A filter of running tasks; None does not restrict."""
 
     sight: Sight
     pool: str | None = None
@@ -61,6 +61,6 @@ async def running(connection: AsyncConnection, selection: Running) -> list[Runni
         .where(tasks.c.status == TaskStatus.RUNNING, shown_to(selection.sight))
         .where(*(column == value for column, value in wanted if value is not None))
         .order_by(tasks.c.id.desc())
-        .limit(_MOST)
+        .limit(_MAX_ROWS)
     )
     return [RunningRow(**row._mapping) for row in rows]

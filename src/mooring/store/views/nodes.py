@@ -1,4 +1,4 @@
-"""Nodes with what they offer and what is taken of it, and the pools that they make up."""
+"""Nodes with their capacity and allocations, and their pools."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.devices import Device
-from mooring.model.pools import PoolPolicy
-from mooring.store import devices
-from mooring.store.pools import policy_of
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.resources.devices import Device
+from mooring.store.nodes import devices
+from mooring.store.nodes.pools import policy_of
+from mooring.store.nodes.taints import TimedTaint, timed_taints
 from mooring.store.tables import node_resources, nodes, pools, tasks, users
-from mooring.store.taints import Standing, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,13 @@ class NodeRow:
     runtimes: Sequence[str]
     labels: Mapping[str, str]
     enforces: Mapping[str, str]
+    isolation: str
+    isolation_reason: str
     cpu_percent: float
     memory_percent: float
     last_seen_at: datetime | None
     owner: str | None
-    taints: Sequence[Standing]
+    taints: Sequence[TimedTaint]
     draining: bool
     drain_reason: str | None
     drain_until: datetime | None
@@ -65,7 +67,7 @@ class NodeRow:
     slots: Mapping[str, SlotRow]
     devices: Mapping[str, Sequence[Device]]
     tasks: int
-    """How many tasks occupy it, lost ones included whose end nobody has reported."""
+    """Number of tasks that occupy it, including lost tasks whose end has not been reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ async def pool_by_name(connection: AsyncConnection, name: str) -> PoolRow | None
 
 
 async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) -> list[NodeRow]:
-    """Four statements, whatever the number of nodes: the nodes, their slots, their devices, their tasks."""
+    """Return the matching nodes in four statements (nodes, slots, devices, tasks), whatever their number."""
     found = await connection.execute(
         select(
             nodes.c.id,
@@ -117,6 +119,8 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
             nodes.c.runtimes,
             nodes.c.labels,
             nodes.c.enforces,
+            nodes.c.isolation,
+            nodes.c.isolation_reason,
             nodes.c.cpu_percent,
             nodes.c.memory_percent,
             nodes.c.last_seen_at,
@@ -133,7 +137,7 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
         .where(*conditions)
         .order_by(nodes.c.name)
     )
-    meant = select(nodes.c.id).join(pools, pools.c.id == nodes.c.pool_id).where(*conditions)
+    selected = select(nodes.c.id).join(pools, pools.c.id == nodes.c.pool_id).where(*conditions)
     slots: dict[UUID, dict[str, SlotRow]] = defaultdict(dict)
     for row in await connection.execute(
         select(
@@ -145,23 +149,23 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
             node_resources.c.reserved,
             node_resources.c.used,
         )
-        .where(node_resources.c.node_id.in_(meant))
+        .where(node_resources.c.node_id.in_(selected))
         .order_by(node_resources.c.slot_name)
     ):
         slots[row.node_id][row.slot_name] = SlotRow(row.capacity, row.allocatable, row.held, row.reserved, row.used)
-    named = await devices.by_node(connection, meant)
+    named = await devices.by_node(connection, selected)
     counts = {
         row.node_id: row.tasks
         for row in await connection.execute(
             select(tasks.c.node_id, func.count().label("tasks"))
-            .where(tasks.c.node_id.in_(meant), tasks.c.freed_at.is_(None))
+            .where(tasks.c.node_id.in_(selected), tasks.c.freed_at.is_(None))
             .group_by(tasks.c.node_id)
         )
     }
     return [
         NodeRow(
             **{name: value for name, value in row._mapping.items() if name not in ("taints", "created_at")},
-            taints=standing(row),
+            taints=timed_taints(row),
             slots=slots[row.id],
             devices=named.get(row.id, {}),
             tasks=counts.get(row.id, 0),

@@ -1,4 +1,4 @@
-"""A workload with the nodes that its tasks are on, as placement would see it were it to place them now."""
+"""A workload with the nodes of its placed tasks, in the form that the scheduler would see it now."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.devices import DeviceShare, shares_of
 from mooring.model.lifecycle import OCCUPYING
-from mooring.model.workloads import ONE_TASK, Workload
-from mooring.store import mounts
+from mooring.model.resources.devices import DeviceShare, shares_of
+from mooring.model.workloads.workload import ONE_TASK, Workload
 from mooring.store.tables import pools, tasks, workloads
-from mooring.store.workloads import SEEN_BY_PLACEMENT, as_placement_sees
+from mooring.store.workloads import mounts
+from mooring.store.workloads.pending import PLACEMENT_COLUMNS, as_workload
 
 
 class Placed(NamedTuple):
     workload: Workload
     devices: Mapping[UUID, Sequence[DeviceShare]]
-    """Per node what its tasks there have of the devices."""
+    """The device shares of its tasks, by node."""
 
 
 async def placed(connection: AsyncConnection, workload_id: UUID) -> Placed | None:
-    """None if no task of it is on a node."""
+    """Return the workload, or None if none of its tasks is on a node."""
     on_nodes = await connection.execute(
         select(tasks.c.node_id, tasks.c.devices).where(
             tasks.c.workload_id == workload_id,
@@ -42,10 +42,10 @@ async def placed(connection: AsyncConnection, workload_id: UUID) -> Placed | Non
         return None
     row = (
         await connection.execute(
-            select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
+            select(*PLACEMENT_COLUMNS, pools.c.name.label("pool_name"))
             .join(pools, pools.c.id == workloads.c.pool_id)
             .where(workloads.c.id == workload_id)
         )
     ).one()
     mounted = await mounts.of_workloads(connection, [workload_id])
-    return Placed(as_placement_sees(row, ONE_TASK, occupied, mounted=mounted.get(workload_id, ())), devices)
+    return Placed(as_workload(row, ONE_TASK, occupied, mounted=mounted.get(workload_id, ())), devices)

@@ -1,4 +1,4 @@
-"""Quotas as people see them: level by level what the limit is, what is in use, what is borrowed and what is left."""
+"""Quotas for display: limits, usage, borrowed amounts and remaining amounts at each tenant level."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.tenants import Principal
-from mooring.store import quotas
-from mooring.store.charges import ALL_POOLS
-from mooring.store.quotas import Amount
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.commit.tenant_usage import ALL_POOLS
 from mooring.store.tables import tenant_resources
+from mooring.store.tenancy import quotas
+from mooring.store.tenancy.quotas import Amount
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One slot of one tenant, over all pools together."""
+    """One slot of one tenant, across all pools."""
 
     tenant: Tenant
     name: str
     slot: str
     limit: int | None
     until: datetime | None
-    """When a limit that stands in place of another is over."""
+    """The end of the override that sets the limit; None without an override."""
     reserved: int
     used: int
     borrowed: int | None
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One slot of a project in a pool whose projects lend each other what they have for sure."""
+    """One slot of a project in a pool whose projects lend each other unused guarantees."""
 
     pool: str
     slot: str
@@ -57,7 +57,7 @@ class View:
 
 
 def levels_of(principal: Principal) -> list[Tenant]:
-    """All whose limits hold for the principal's work, the innermost first."""
+    """Return the tenants whose limits apply to the principal's work, innermost first."""
     return [
         Tenant(Scope.KEYPAIR, principal.access_key),
         Tenant(Scope.USER, str(principal.user_id)),
@@ -67,7 +67,7 @@ def levels_of(principal: Principal) -> list[Tenant]:
 
 
 async def view(connection: AsyncConnection, tenants: Sequence[Tenant], now: datetime) -> View:
-    """The limits of these tenants and what they use; slots that are neither limited nor in use are left out."""
+    """Return the limits and usage of the tenants, without slots that are neither limited nor in use."""
     limits = await quotas.limits_of(connection, tenants, now)
     usage = await quotas.usage(connection, tenants)
     guarantees = {
@@ -89,7 +89,10 @@ async def view(connection: AsyncConnection, tenants: Sequence[Tenant], now: date
 
 
 async def _guarantees(connection: AsyncConnection, project: Tenant, usage: quotas.Usage) -> list[Guarantee]:
-    """Where no project has a guarantee of a slot there is nothing to lend, and nothing is borrowed."""
+    """Return the guarantees and usage of a project in each pool.
+
+    Slots that no project of the pool has a guarantee of are left out: nobody lends them, so nothing is borrowed.
+    """
     found: list[Guarantee] = []
     for pool, projects in sorted((await quotas.guarantees(connection)).items()):
         own: Mapping[str, int] = projects.get(project.id, {})

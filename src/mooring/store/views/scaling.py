@@ -1,4 +1,4 @@
-"""What people are told about the size of pools: requests for nodes, whom they are not asked for, and advice."""
+"""The scaling state of pools: requests for nodes, workloads that no nodes are requested for, and advice."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.templates import ScaleRequest
-from mooring.store import scale_requests, scaling_states
-from mooring.store.scaling_states import Advised, Unmet
-from mooring.store.sets import among
+from mooring.model.nodes.node_templates import ScaleRequest
+from mooring.store.core.batch_sql import among
+from mooring.store.scaling import scale_requests, scaling_states
+from mooring.store.scaling.scaling_states import Advised, Unmet
 from mooring.store.tables import workloads
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingRow:
     requests: Sequence[ScaleRequest]
-    """The newest first."""
+    """Requests, newest first."""
     unmet: Sequence[tuple[str, Unmet]]
     advice: Sequence[tuple[str, Advised]]
-    """Each with its pool."""
+    """Pairs of pool and advice; `unmet` has pairs of pool and workload."""
     names: dict[UUID, str]
-    """Of the workloads that no nodes are asked for."""
+    """Names of the workloads in `unmet`."""
 
 
 async def scaling(connection: AsyncConnection, *, pool: str | None, limit: int) -> ScalingRow:

@@ -1,4 +1,4 @@
-"""Tasks as those see them who want to get in: where they are, whose they are, and which of them take visitors."""
+"""Tasks for clients that connect to them: location, owner, and whether they accept traffic."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from uuid import UUID
 from sqlalchemy import Select, and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Target
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.tenancy.access import Target
 from mooring.store.tables import nodes, pools, tasks, workloads
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class TaskLocation:
     id: UUID
     task_index: int
     status: str
     node_id: UUID | None
     server_url: str | None
-    """Of the server that the agent of its node is connected to."""
+    """The server that the agent of its node is connected to, or was last."""
     workload_id: UUID
     workload: str
     simulated: bool
@@ -41,7 +41,7 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A task that somebody may be sent to."""
+    """A task that accepts traffic, with its address and ports."""
 
     task_id: UUID
     index: int
@@ -51,44 +51,44 @@ class Endpoint:
     ports: Sequence[tuple[str, int]] | None
 
 
-_TAKES_VISITORS = and_(
+_ACCEPTS_TRAFFIC = and_(
     tasks.c.current, tasks.c.status == TaskStatus.RUNNING, tasks.c.ready_at.is_not(None), tasks.c.retires_at.is_(None)
 )
-"""People may be sent there: it runs, is ready, and does not retire."""
+"""A task accepts traffic if it runs, is ready and is not retiring."""
 
 
-async def of_task(connection: AsyncConnection, task_id: UUID) -> Entrance | None:
-    row = (await connection.execute(_entrances().where(tasks.c.id == task_id))).one_or_none()
-    return Entrance(**row._mapping) if row is not None else None
+async def of_task(connection: AsyncConnection, task_id: UUID) -> TaskLocation | None:
+    row = (await connection.execute(_locations().where(tasks.c.id == task_id))).one_or_none()
+    return TaskLocation(**row._mapping) if row is not None else None
 
 
-async def ready(connection: AsyncConnection, workload_id: UUID) -> list[Entrance]:
-    """The tasks of a workload that people may be sent to."""
+async def ready(connection: AsyncConnection, workload_id: UUID) -> list[TaskLocation]:
+    """Return the tasks of a workload that accept traffic."""
     rows = await connection.execute(
-        _entrances().where(tasks.c.workload_id == workload_id, _TAKES_VISITORS).order_by(tasks.c.task_index)
+        _locations().where(tasks.c.workload_id == workload_id, _ACCEPTS_TRAFFIC).order_by(tasks.c.task_index)
     )
-    return [Entrance(**row._mapping) for row in rows]
+    return [TaskLocation(**row._mapping) for row in rows]
 
 
 async def server_of(connection: AsyncConnection, node_id: UUID) -> str | None:
-    """The address of the server that a node's agent is connected to, or was last."""
+    """Return the URL of the server that a node's agent is connected to, or was last."""
     found = await connection.execute(select(nodes.c.server_url).where(nodes.c.id == node_id))
     url: str | None = found.scalar_one_or_none()
     return url
 
 
 async def endpoints(connection: AsyncConnection, workload_id: UUID) -> list[Endpoint]:
-    """The same tasks, for those who find their way there by themselves."""
+    """Return the endpoints of the tasks that accept traffic, for clients that connect to them directly."""
     own = tasks.c
     rows = await connection.execute(
         select(own.id, own.task_index, own.revision, own.node_name, own.address, own.ports)
-        .where(own.workload_id == workload_id, _TAKES_VISITORS)
+        .where(own.workload_id == workload_id, _ACCEPTS_TRAFFIC)
         .order_by(own.task_index)
     )
     return [Endpoint(*row) for row in rows]
 
 
-def _entrances() -> Select[Any]:
+def _locations() -> Select[Any]:
     return (
         select(
             tasks.c.id,

@@ -1,4 +1,4 @@
-"""Timeslots as people see them: the list, one of them, and which a name means to whom."""
+"""Timeslots for display: lists, single timeslots, and the resolution of names for a principal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, String, Table, case, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Sight, Target
-from mooring.model.tenants import Principal
-from mooring.model.timeslots import OVER, Timeslot, TimeslotKind
-from mooring.store import sets
+from mooring.model.calendar.timeslots import OVER, Timeslot, TimeslotKind
+from mooring.model.tenancy.access import Sight, Target, own_work
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.core import batch_sql
+from mooring.store.core.types import AnyRow
+from mooring.store.reservations.timeslots import as_timeslot
 from mooring.store.tables import nodes, pools, projects, timeslot_places, timeslot_series, timeslots, users
-from mooring.store.timeslots import as_timeslot
-from mooring.store.types import AnyRow
-from mooring.store.views.sight import shown_to
+from mooring.store.views.visibility import shown_to
 
 _own = timeslots.c
 _is_over = _own.status.in_(sorted(OVER))
@@ -27,7 +27,7 @@ _is_over = _own.status.in_(sorted(OVER))
 @dataclass(frozen=True, slots=True)
 class TimeslotRow:
     slot: Timeslot
-    """Without its places, which have names here."""
+    """The timeslot without its nodes; `placements` lists them by name."""
     user: str
     project: str
     reason: Mapping[str, Any] | None
@@ -36,8 +36,8 @@ class TimeslotRow:
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
-    places: Sequence[tuple[str, int]]
-    """Nodes that are there, with how many tasks have their room on each."""
+    placements: Sequence[tuple[str, int]]
+    """Existing nodes by name, each with the number of tasks that it has reserved capacity for."""
     users: Sequence[str]
     projects: Sequence[str]
 
@@ -48,28 +48,28 @@ class TimeslotRow:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which timeslots are meant; None does not restrict."""
+    """A filter of timeslots; None does not restrict."""
 
     sight: Sight
-    guest: Principal | None = None
-    """Also those that it may use."""
+    reservation_user: Principal | None = None
+    """Include the timeslots that this principal may use."""
     maintenance: bool = True
-    """Also what operators take, which concerns everybody."""
+    """Include maintenance timeslots, which affect everyone."""
     statuses: frozenset[str] | None = None
     kind: str | None = None
     pool: str | None = None
     series_id: UUID | None = None
     since: datetime | None = None
     until: datetime | None = None
-    """Those that overlap this window."""
+    """With `since`, the window that the timeslots overlap."""
     ended_since: datetime | None = None
-    """Leaves out what was over before."""
+    """Exclude timeslots that ended before this time."""
 
 
 async def page(
     connection: AsyncConnection, selection: Selection, *, limit: int, offset: int
 ) -> tuple[list[TimeslotRow], int]:
-    """Some of the selected timeslots by their start, and how many there are in all."""
+    """Return one page of the selected timeslots in order of their start, and their total number."""
     conditions = _conditions(selection)
     counted = select(func.count()).select_from(timeslots).join(pools, pools.c.id == _own.pool_id).where(*conditions)
     total = (await connection.execute(counted)).scalar_one()
@@ -80,13 +80,13 @@ async def page(
 
 
 async def by_id(connection: AsyncConnection, timeslot_id: UUID) -> TimeslotRow | None:
-    """Whosever it is."""
+    """Return a timeslot regardless of its owner."""
     rows = await connection.execute(_timeslots().where(_own.id == timeslot_id))
     return next(iter(await _named(connection, rows.all())), None)
 
 
 async def by_name(connection: AsyncConnection, name: str, principal: Principal) -> TimeslotRow | None:
-    """What a name means to the principal: of its own, else of those that it may use, what is in force or comes next."""
+    """Return the timeslot that a name refers to: the principal's own before others, then the current or next one."""
     rows = await connection.execute(
         _timeslots().where(_own.name == name, used_by(principal)).order_by(*_first(principal)).limit(1)
     )
@@ -94,11 +94,11 @@ async def by_name(connection: AsyncConnection, name: str, principal: Principal) 
 
 
 async def usable(connection: AsyncConnection, principal: Principal, refs: Collection[str]) -> dict[str, Timeslot]:
-    """The timeslots that these names and ids mean, as far as the principal may run something in them."""
+    """Return the timeslots that the names and ids refer to and that the principal may run workloads in."""
     found: dict[str, Timeslot] = {}
     for ref in refs:
         query = _timeslots().where(_referred(ref))
-        if not principal.is_admin:
+        if not principal.is_admin or principal.by_keypair:
             query = query.where(used_by(principal))
         row = (await connection.execute(query.order_by(*_first(principal)).limit(1))).one_or_none()
         if row is not None:
@@ -107,17 +107,17 @@ async def usable(connection: AsyncConnection, principal: Principal, refs: Collec
 
 
 async def version_and_status(connection: AsyncConnection, timeslot_id: UUID) -> tuple[int, str] | None:
-    """As much of a timeslot as a waiter looks at."""
+    """Return the version and status, which are all that a wait request checks."""
     rows = await connection.execute(select(_own.version, _own.status).where(_own.id == timeslot_id))
     row = rows.one_or_none()
     return None if row is None else (row.version, row.status)
 
 
 def used_by(principal: Principal) -> ColumnElement[bool]:
-    """Whose booker it is, or who is named as one that may use it."""
-    guests = [cast(_own.users, String).contains(str(principal.user_id))]
-    guests += [cast(_own.projects, String).contains(str(project_id)) for project_id in principal.projects]
-    return or_(_own.user_id == principal.user_id, *guests)
+    """Return the condition that the principal booked the timeslot, or that it or a project of it may use it."""
+    granted = [cast(_own.users, String).contains(str(principal.user_id))]
+    granted += [cast(_own.projects, String).contains(str(project_id)) for project_id in principal.projects]
+    return or_(shown_to(own_work(principal), project_id=_own.project_id, user_id=_own.user_id), *granted)
 
 
 def _referred(ref: str) -> ColumnElement[bool]:
@@ -128,7 +128,11 @@ def _referred(ref: str) -> ColumnElement[bool]:
 
 
 def _first(principal: Principal) -> list[ColumnElement[Any]]:
-    """One's own before others, what is not over before the rest: then what comes first, of what is over the last."""
+    """Return the order of timeslots with the same name.
+
+    The principal's own come before others'. In each group, timeslots that are not over come first, by earliest start;
+    the rest follow by latest start.
+    """
     theirs = case((_own.user_id == principal.user_id, 0), else_=1)
     over = case((_is_over, 1), else_=0)
     return [theirs, over, case((_is_over, None), else_=_own.starts_at), _own.starts_at.desc(), _own.id]
@@ -136,7 +140,7 @@ def _first(principal: Principal) -> list[ColumnElement[Any]]:
 
 def _conditions(selection: Selection) -> list[ColumnElement[bool]]:
     sight = shown_to(selection.sight, domain_id=_own.domain_id, project_id=_own.project_id, user_id=_own.user_id)
-    shown = [sight] if selection.guest is None else [sight, used_by(selection.guest)]
+    shown = [sight] if selection.reservation_user is None else [sight, used_by(selection.reservation_user)]
     if selection.maintenance:
         shown.append(_own.kind == TimeslotKind.MAINTENANCE)
     conditions: list[ColumnElement[bool]] = [or_(*shown)]
@@ -175,16 +179,16 @@ def _timeslots() -> Select[Any]:
 
 
 async def _named(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[TimeslotRow]:
-    """With the names of nodes and guests, each asked for once for all rows."""
-    places: dict[UUID, list[tuple[str, int]]] = {row.id: [] for row in rows}
+    """Return the rows with the names of nodes, users and projects, each kind read once for all rows."""
+    placements: dict[UUID, list[tuple[str, int]]] = {row.id: [] for row in rows}
     found = await connection.execute(
         select(timeslot_places.c.timeslot_id, nodes.c.name, timeslot_places.c.tasks)
         .join(nodes, nodes.c.id == timeslot_places.c.node_id)
-        .where(sets.among(timeslot_places.c.timeslot_id, places))
+        .where(batch_sql.among(timeslot_places.c.timeslot_id, placements))
         .order_by(nodes.c.name)
     )
     for timeslot_id, node, number in found:
-        places[timeslot_id].append((node, number))
+        placements[timeslot_id].append((node, number))
     slots = [as_timeslot(row, {}) for row in rows]
     usernames = await _names(connection, users, {id for slot in slots for id in slot.users})
     project_names = await _names(connection, projects, {id for slot in slots for id in slot.projects})
@@ -199,7 +203,7 @@ async def _named(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[Ti
             created_at=row.created_at,
             updated_at=row.updated_at,
             ended_at=row.ended_at,
-            places=places[slot.id],
+            placements=placements[slot.id],
             users=sorted(usernames[id] for id in slot.users & usernames.keys()),
             projects=sorted(project_names[id] for id in slot.projects & project_names.keys()),
         )
@@ -210,5 +214,5 @@ async def _named(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[Ti
 async def _names(connection: AsyncConnection, table: Table, ids: Collection[UUID]) -> dict[UUID, str]:
     if not ids:
         return {}
-    rows = await connection.execute(select(table.c.id, table.c.name).where(sets.among(table.c.id, ids)))
+    rows = await connection.execute(select(table.c.id, table.c.name).where(batch_sql.among(table.c.id, ids)))
     return {row.id: row.name for row in rows}

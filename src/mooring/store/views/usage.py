@@ -1,4 +1,4 @@
-"""Reports: what was used in some days and by whom, and the records of workloads that ended in them."""
+"""Usage reports for a range of days, and the records of workloads that ended in a range."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, Table, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Sight
-from mooring.model.accounting import By
+from mooring.model.tenancy.access import Sight
+from mooring.model.tenancy.accounting import By
 from mooring.store.tables import domains, measured_buckets, projects, usage_buckets, users, workload_records
-from mooring.store.views.sight import shown_to
+from mooring.store.views.visibility import shown_to
 
 _record = workload_records.c
-# Use outlives its tenants.
+# Usage is retained after its tenants are removed.
 _REMOVED = "(removed)"
 _NAMES: Mapping[By, ColumnElement[str]] = {
     By.DOMAIN: func.coalesce(domains.c.name, _REMOVED),
@@ -30,20 +30,20 @@ _NAMES: Mapping[By, ColumnElement[str]] = {
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     name: str
-    """A project with its domain before it."""
+    """The name of the group; for a project, preceded by its domain's."""
     slot: str
     amount_seconds: int
     """Base units times seconds, exact."""
     measured_seconds: int | None = None
-    """How much of it was really used; None: nobody measured."""
+    """Measured usage in the same unit; None if there are no measurements."""
 
 
 async def usage(
     connection: AsyncConnection, by: By, since: datetime, until: datetime, *, sight: Sight, pool: str | None = None
 ) -> list[UsageRow]:
-    """What was used on the days that begin in [since, until]."""
+    """Return the usage on the days that begin in [since, until], grouped by `by` and slot."""
     chosen = _Buckets(by, since, until, sight, pool)
-    # Multiplied here: the product may be larger than the numbers of a database.
+    # Multiply in Python: the product may exceed the integers of a database.
     sums: dict[tuple[str | datetime, str], int] = defaultdict(int)
     given = await connection.execute(chosen.grouped(usage_buckets, usage_buckets.c.seconds, usage_buckets.c.amount))
     for found, slot, seconds, amount in given:
@@ -58,7 +58,7 @@ async def usage(
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """Which days are summed up, and by what."""
+    """A filter of daily buckets, and the attribute that their sums are grouped by."""
 
     by: By
     since: datetime
@@ -67,7 +67,7 @@ class _Buckets:
     pool: str | None
 
     def grouped(self, table: Table, summed: ColumnElement[int], *apart: ColumnElement[int]) -> Select[Any]:
-        """Name, slot, sum, and what is kept apart."""
+        """Return a query for name, slot, sum, and the columns `apart`, which also group the sums."""
         own = table.c
         names: Mapping[By, ColumnElement[Any]] = {**_NAMES, By.POOL: own.pool, By.DAY: own.starts_at}
         name = names[self.by].label("name")
@@ -118,7 +118,7 @@ async def records(
     limit: int,
     pool: str | None = None,
 ) -> list[RecordRow]:
-    """Workloads that ended in [since, until], the last first."""
+    """Return the records of workloads that ended in [since, until], latest first."""
     query = (
         select(workload_records)
         .where(_record.ended_at >= since, _record.ended_at <= until, *_seen_records(sight))
@@ -131,7 +131,10 @@ async def records(
 
 
 def _seen_records(sight: Sight) -> list[ColumnElement[bool]]:
-    """Records know their tenants by name and outlive them: who got the name of a removed one later sees none of it."""
+    """Return the conditions on visible records.
+
+    Records name their tenants and outlive them. A new tenant with the name of a removed one must not see its records.
+    """
     if sight.everything:
         return []
     of_user = exists().where(
@@ -140,14 +143,22 @@ def _seen_records(sight: Sight) -> list[ColumnElement[bool]]:
     of_domain = exists().where(
         domains.c.id == sight.domain_id, domains.c.name == _record.domain, domains.c.created_at <= _record.created_at
     )
-    of_project = exists(
+    of_project = exists(_named_as_recorded(projects.c.id.in_(sight.project_ids)))
+    if sight.within is None:
+        return [or_(of_user, of_domain, of_project)]
+    in_project = exists(_named_as_recorded(projects.c.id == sight.within))
+    return [or_(of_user & in_project, of_domain, of_project)]
+
+
+def _named_as_recorded(those: ColumnElement[bool]) -> Select[Any]:
+    """Return a query for the projects that the record can belong to: same names, created no later than the workload."""
+    return (
         select(projects.c.id)
         .join(domains, domains.c.id == projects.c.domain_id)
         .where(
-            projects.c.id.in_(sight.project_ids),
+            those,
             projects.c.name == _record.project,
             domains.c.name == _record.domain,
             projects.c.created_at <= _record.created_at,
         )
     )
-    return [or_(of_user, of_domain, of_project)]

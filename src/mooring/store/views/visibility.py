@@ -1,4 +1,4 @@
-"""What a principal may see of work, as a condition on workloads or on what belongs to tenants as they do."""
+"""Visibility of work to a principal, as a condition on workloads or other rows that have the same tenant columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, false, or_, true
 
-from mooring.model.access import Sight
+from mooring.model.tenancy.access import Sight
 from mooring.store.tables import workloads
 
 
@@ -17,7 +17,7 @@ def shown_to(
     project_id: ColumnElement[UUID] = workloads.c.project_id,
     user_id: ColumnElement[UUID] = workloads.c.user_id,
 ) -> ColumnElement[bool]:
-    """The same as `Sight.shows`, for the database."""
+    """Return the SQL equivalent of `Sight.shows`."""
     if sight.everything:
         return true()
     reasons: list[ColumnElement[bool]] = []
@@ -26,5 +26,6 @@ def shown_to(
     if sight.project_ids:
         reasons.append(project_id.in_(sorted(sight.project_ids)))
     if sight.user_id is not None:
-        reasons.append(user_id == sight.user_id)
+        own = user_id == sight.user_id
+        reasons.append(own if sight.within is None else own & (project_id == sight.within))
     return or_(false(), *reasons)

@@ -1,4 +1,4 @@
-"""Workloads as their owners see them: the list, one of them, and its tasks."""
+"""Workloads for display: lists, single workloads and their tasks."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import EVERYTHING, Sight, Target
+from mooring.clock import now
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
-from mooring.store import sets
+from mooring.model.policy.pools import PoolPolicy
+from mooring.model.tenancy.access import EVERYTHING, Sight, Target
+from mooring.model.workloads.health import Trouble
+from mooring.model.workloads.workload import PLACEMENT_OPTIONS, PlacementOptions
+from mooring.store.core import batch_sql
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import pools, projects, tasks, timeslots, users, workloads
-from mooring.store.types import AnyRow
-from mooring.store.views.sight import shown_to
+from mooring.store.views.task_trouble import troubles
+from mooring.store.views.visibility import shown_to
+from mooring.store.workloads.arrays import deferred_count, deferred_status, deferred_tasks
+from mooring.store.workloads.option_columns import decode_options
 
 SortKey = Literal["created_at", "name", "status", "priority"]
 
-# All current tasks (no workload but an array has more than 1000) and the newest of those that were replaced.
+# Enough for all current tasks (only arrays have more than 1000) and the newest replaced ones.
 _MAX_TASKS = 1200
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadRow:
+class WorkloadRow(PlacementOptions):
     id: UUID
     name: str
     kind: str
@@ -44,17 +52,7 @@ class WorkloadRow:
     template: Mapping[str, Any]
     requested_slots: Mapping[str, int]
     architecture: str | None
-    region: str | None
-    priority: int
     labels: Mapping[str, str]
-    gang: bool
-    min_tasks: int | None
-    single_node: bool
-    pack: Sequence[str] | None
-    spread: bool
-    max_per_node: int | None
-    on_insufficient: str
-    preempts: bool
     preemptible: bool
     min_available: int | None
     constraints: Mapping[str, Any]
@@ -62,6 +60,10 @@ class WorkloadRow:
     private: bool
     starts_at: datetime | None
     planned_start_at: datetime | None
+    estimated_start_at: datetime | None
+    first_start_at: datetime | None
+    start_moves: int
+    placed_at: datetime | None
     time_limit_seconds: int | None
     idle_timeout_seconds: int | None
     idle_warned_at: datetime | None
@@ -83,21 +85,25 @@ class WorkloadRow:
     version: int
     revision: int
     rollout: Mapping[str, Any] | None
+    deferred: int
+    """Number of array tasks that have no row yet."""
     counts: Mapping[str, int]
-    """How many of its current tasks have which status."""
+    """Number of current tasks by status, deferred ones included."""
     ready: int = 0
-    """How many of them are ready."""
+    """Number of current tasks that are ready."""
     updated: int = 0
-    """Those that are ready and of the newest revision."""
+    """Number of ready tasks of the newest revision."""
     outdated: int = 0
-    """Those that are of an older revision."""
+    """Number of current tasks of an older revision."""
     slot_starts_at: datetime | None = None
     slot_lead_seconds: int | None = None
-    """Of the timeslot that it runs in."""
+    """Start and lead time of the timeslot that it runs in."""
     tried_at: datetime | None = None
-    """When the first of its waiting tasks may be tried."""
+    """The earliest time at which a pending task may be tried."""
+    trouble: Trouble | None = None
+    """Its tasks that ended before they should and start again."""
     position: int | None = None
-    """Of one that waits: its place in the line of its pool by priority and arrival."""
+    """Position of a pending workload in the queue of its pool; see `_positions`."""
 
     @property
     def running(self) -> int:
@@ -121,6 +127,12 @@ class TaskRow:
     exit_code: int | None
     restarts: int
     failures: int
+    earlier_crashes: int
+    crashes: int
+    last_exit_code: int | None
+    last_reason: Mapping[str, Any] | None
+    retry_at: datetime | None
+    not_before: datetime | None
     reason: Mapping[str, Any] | None
     devices: Mapping[str, Sequence[tuple[int, int]]] | None
     created_at: datetime
@@ -137,7 +149,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which workloads are meant; None does not restrict."""
+    """A filter of workloads; None does not restrict."""
 
     sight: Sight = EVERYTHING
     statuses: frozenset[str] | None = None
@@ -146,7 +158,7 @@ class Selection:
     name: str | None = None
     removed: bool = False
     ended_since: datetime | None = None
-    """Leaves out what ended before."""
+    """Exclude workloads that ended before this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +166,12 @@ class Order:
     by: SortKey = "created_at"
     descending: bool = True
     status_ranks: Mapping[str, int] | None = None
-    """Sorts statuses by these ranks instead of by their names."""
+    """Ranks to sort statuses by, instead of by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """As much of a workload as a waiter looks at."""
+class WaitState:
+    """The attributes of a workload that a wait request checks."""
 
     status: str
     ended: bool
@@ -167,7 +179,7 @@ class Progress:
 
 
 def not_before(row: WorkloadRow, at: datetime) -> datetime | None:
-    """Until when a workload is not tried; None: it is."""
+    """Return the time before which a workload is not tried; None if it is eligible now."""
     times = [row.starts_at, row.tried_at]
     if row.slot_starts_at is not None:
         times.append(row.slot_starts_at - timedelta(seconds=row.slot_lead_seconds or 0))
@@ -177,7 +189,7 @@ def not_before(row: WorkloadRow, at: datetime) -> datetime | None:
 async def page(
     connection: AsyncConnection, selection: Selection, order: Order, *, limit: int, offset: int
 ) -> tuple[list[WorkloadRow], int]:
-    """One page of the selected workloads, and how many there are in all."""
+    """Return one page of the selected workloads, and their total number."""
     conditions = _conditions(selection)
     total = (await connection.execute(select(func.count()).select_from(workloads).where(*conditions))).scalar_one()
     rows = await connection.execute(
@@ -187,13 +199,13 @@ async def page(
 
 
 async def by_id(connection: AsyncConnection, workload_id: UUID) -> WorkloadRow | None:
-    """Whosever it is."""
+    """Return a workload regardless of its owner."""
     rows = await connection.execute(_workloads().where(workloads.c.id == workload_id))
     return next(iter(await _counted(connection, rows.all())), None)
 
 
 async def by_name(connection: AsyncConnection, name: str, *, user_id: UUID) -> WorkloadRow | None:
-    """The user's workload that the name means: one that is not removed and alive before others, then the newest."""
+    """Return the user's workload of this name: not removed before removed, live before ended, then the newest."""
     rows = await connection.execute(
         _workloads()
         .where(workloads.c.user_id == user_id, workloads.c.name == name)
@@ -209,20 +221,20 @@ async def by_name(connection: AsyncConnection, name: str, *, user_id: UUID) -> W
 
 
 async def by_timeslot(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, WorkloadRow]:
-    """The workloads in these timeslots, by timeslot; of several in one the first."""
+    """Return the workloads in the given timeslots, by timeslot; the oldest if a timeslot has several."""
     rows = await connection.execute(
-        _workloads().where(sets.among(workloads.c.timeslot_id, ids)).order_by(workloads.c.id.desc())
+        _workloads().where(batch_sql.among(workloads.c.timeslot_id, ids)).order_by(workloads.c.id.desc())
     )
     found = await _counted(connection, rows.all())
     return {row.timeslot_id: row for row in found if row.timeslot_id is not None}
 
 
 async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[int, list[int]]]:
-    """The ports of their nodes that the tasks of these workloads were given: by workload, then by task."""
+    """Return the node ports allocated to the tasks of the workloads, by workload, then by task index."""
     found: dict[UUID, dict[int, list[int]]] = {}
     for workload_id, index, ports in await connection.execute(
         select(tasks.c.workload_id, tasks.c.task_index, tasks.c.ports).where(
-            sets.among(tasks.c.workload_id, ids), tasks.c.current, tasks.c.status.in_(list(OCCUPYING))
+            batch_sql.among(tasks.c.workload_id, ids), tasks.c.current, tasks.c.status.in_(list(OCCUPYING))
         )
     ):
         if ports:
@@ -230,42 +242,84 @@ async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUI
     return found
 
 
-async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskRow]:
-    """The tasks by index and attempt: current ones (of a large array the first) and the newest that were replaced."""
+async def tasks_of(connection: AsyncConnection, workload: WorkloadRow, index: int | None = None) -> list[TaskRow]:
+    """Return tasks by index and attempt: the current ones (the first of a large array) and the newest replaced ones.
+
+    With `index`, return only the attempts of that task.
+    """
+    of_workload = tasks.c.workload_id == workload.id
     rows = await connection.execute(
         _tasks()
-        .where(tasks.c.workload_id == workload_id)
-        .order_by(tasks.c.current.desc(), tasks.c.created_at.desc(), tasks.c.task_index, tasks.c.id.desc())
+        .where(of_workload if index is None else and_(of_workload, tasks.c.task_index == index))
+        .order_by(
+            tasks.c.current.desc(),
+            case((tasks.c.current, tasks.c.task_index), else_=0),
+            tasks.c.created_at.desc(),
+            tasks.c.id.desc(),
+        )
         .limit(_MAX_TASKS)
     )
-    return sorted((TaskRow(**row._mapping) for row in rows), key=lambda task: (task.task_index, task.attempt))
+    found = [TaskRow(**row._mapping) for row in rows]
+    first = workload.replicas - workload.deferred
+    if index is None:
+        found += _deferred(workload, first, _MAX_TASKS - len(found))
+    elif first <= index < workload.replicas:
+        found += _deferred(workload, index, 1)
+    return sorted(found, key=lambda task: (task.task_index, task.attempt))
 
 
 async def page_of_tasks(
-    connection: AsyncConnection, workload_id: UUID, *, statuses: frozenset[str] | None, limit: int, offset: int
+    connection: AsyncConnection, workload: WorkloadRow, *, statuses: frozenset[str] | None, limit: int, offset: int
 ) -> tuple[list[TaskRow], int]:
-    """One page of the current tasks by index, and how many there are in all."""
-    conditions = [tasks.c.workload_id == workload_id, tasks.c.current]
+    """Return one page of the current tasks by index, and their total number."""
+    conditions = [tasks.c.workload_id == workload.id, tasks.c.current]
     if statuses is not None:
         conditions.append(tasks.c.status.in_(sorted(statuses)))
-    total = (await connection.execute(select(func.count()).select_from(tasks).where(*conditions))).scalar_one()
+    with_rows = (await connection.execute(select(func.count()).select_from(tasks).where(*conditions))).scalar_one()
     rows = await connection.execute(
         _tasks().where(*conditions).order_by(tasks.c.task_index).limit(limit).offset(offset)
     )
-    return [TaskRow(**row._mapping) for row in rows], int(total)
+    page = [TaskRow(**row._mapping) for row in rows]
+    if not workload.deferred or (statuses is not None and _deferred_status(workload) not in statuses):
+        return page, int(with_rows)
+    first = workload.replicas - workload.deferred + max(0, offset - int(with_rows))
+    return page + _deferred(workload, first, limit - len(page)), int(with_rows) + workload.deferred
 
 
-async def progress(connection: AsyncConnection, workload_id: UUID) -> Progress | None:
+def _deferred(workload: WorkloadRow, first: int, limit: int) -> list[TaskRow]:
+    """Return up to `limit` deferred tasks of an array from index `first` on, as they will be once they have rows."""
+    status = _deferred_status(workload)
+    values: dict[str, Any] = dict.fromkeys(each.name for each in fields(TaskRow)) | {
+        "attempt": 1,
+        "current": True,
+        "status": status,
+        "restarts": 0,
+        "failures": 0,
+        "earlier_crashes": 0,
+        "crashes": 0,
+        "created_at": workload.created_at,
+        "ended_at": workload.ended_at,
+        "revision": workload.revision,
+    }
+    shown = islice(deferred_tasks(workload.id, first, workload.replicas), max(0, limit))
+    return [TaskRow(**values | {"id": task.id, "task_index": task.index}) for task in shown]
+
+
+def _deferred_status(workload: WorkloadRow) -> TaskStatus:
+    return deferred_status(ended=workload.ended_at is not None, stopping=workload.stopping)
+
+
+async def wait_state(connection: AsyncConnection, workload_id: UUID) -> WaitState | None:
     row = (
         await connection.execute(
             select(workloads.c.status, workloads.c.ended_at, workloads.c.version).where(workloads.c.id == workload_id)
         )
     ).one_or_none()
-    return Progress(row.status, row.ended_at is not None, row.version) if row is not None else None
+    return WaitState(row.status, row.ended_at is not None, row.version) if row is not None else None
 
 
 async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[WorkloadRow]:
-    """Workloads with how many of their tasks have which status, all asked at once."""
+    """Return the workloads with their task counts and queue positions, each read once for all rows."""
     counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
     members: dict[UUID, Counter[str]] = {row.id: Counter() for row in rows}
     tried_at: dict[UUID, datetime] = {}
@@ -282,23 +336,32 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
             _number(tasks.c.revision != workloads.c.revision),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(sets.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
+        .where(batch_sql.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
         .group_by(tasks.c.workload_id, tasks.c.status)
     )
+    for row in rows:
+        if row.deferred:
+            status = deferred_status(ended=row.ended_at is not None, stopping=row.stopping)
+            counts[row.id][status] = row.deferred
+            if status is TaskStatus.PENDING:
+                tried_at[row.id] = row.created_at
     for workload_id, status, number, at, *of_these in found:
-        counts[workload_id][status] = number
+        counts[workload_id][status] = counts[workload_id].get(status, 0) + number
         members[workload_id].update(dict(zip(("ready", "updated", "outdated"), of_these, strict=True)))
         if status == TaskStatus.PENDING:
-            tried_at[workload_id] = at
+            tried_at[workload_id] = min(at, tried_at.get(workload_id, at))
+    alive = [row.id for row in rows if row.ended_at is None]
+    trouble = await troubles(connection, alive, now()) if alive else {}
     line = await _positions(connection, [row.id for row in rows if row.status == WorkloadStatus.PENDING])
     return [
         WorkloadRow(
-            **row._mapping,
+            **{**row._mapping, **decode_options(row)},
             counts=counts[row.id],
             ready=members[row.id]["ready"],
             updated=members[row.id]["updated"],
             outdated=members[row.id]["outdated"],
             tried_at=tried_at.get(row.id),
+            trouble=trouble.get(row.id),
             position=line.get(row.id),
         )
         for row in rows
@@ -310,14 +373,30 @@ def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, int]:
-    """The places of waiting workloads in the lines of their pools."""
+    """Return the positions of pending workloads in the queues of their pools.
+
+    Exact for `fifo` and `lifo`. The other sequencers weigh the current or past usage of users; for them this estimate
+    lets users take turns. An explanation uses the pool's actual order.
+    """
     if not ids:
         return {}
-    own = workloads.c
-    place = func.row_number().over(partition_by=own.pool_id, order_by=(own.priority.desc(), own.created_at, own.id))
-    line = select(own.id, place.label("place")).where(own.status == WorkloadStatus.PENDING).subquery()
-    found = await connection.execute(select(line.c.id, line.c.place).where(sets.among(line.c.id, ids)))
-    return {row.id: row.place for row in found}
+    own, sequencer = workloads.c, func.coalesce(pools.c.options["sequencer"].as_string(), PoolPolicy("").sequencer)
+    of_user = func.row_number().over(
+        partition_by=(own.pool_id, own.priority, own.user_id), order_by=(own.created_at, own.id)
+    )
+    last_first = func.row_number().over(partition_by=own.pool_id, order_by=(own.created_at.desc(), own.id.desc()))
+    order_key = case((sequencer == "fifo", 0), (sequencer == "lifo", last_first), else_=of_user).label("order_key")
+    pending = (
+        select(own.id, own.pool_id, own.priority, own.created_at, order_key)
+        .join(pools, pools.c.id == own.pool_id)
+        .where(own.status == WorkloadStatus.PENDING)
+        .subquery()
+    )
+    queue_order = (pending.c.priority.desc(), pending.c.order_key, pending.c.created_at, pending.c.id)
+    position = func.row_number().over(partition_by=pending.c.pool_id, order_by=queue_order)
+    queue = select(pending.c.id, position.label("position")).subquery()
+    found = await connection.execute(select(queue.c.id, queue.c.position).where(batch_sql.among(queue.c.id, ids)))
+    return {row.id: row.position for row in found}
 
 
 def _tasks() -> Select[Any]:
@@ -344,17 +423,8 @@ def _workloads() -> Select[Any]:
             workloads.c.template,
             workloads.c.requested_slots,
             workloads.c.architecture,
-            workloads.c.region,
-            workloads.c.priority,
+            *(workloads.c[name] for name in PLACEMENT_OPTIONS),
             workloads.c.labels,
-            workloads.c.gang,
-            workloads.c.min_tasks,
-            workloads.c.single_node,
-            workloads.c.pack,
-            workloads.c.spread,
-            workloads.c.max_per_node,
-            workloads.c.on_insufficient,
-            workloads.c.preempts,
             workloads.c.preemptible,
             workloads.c.min_available,
             workloads.c.constraints,
@@ -362,6 +432,10 @@ def _workloads() -> Select[Any]:
             workloads.c.private,
             workloads.c.starts_at,
             workloads.c.planned_start_at,
+            workloads.c.estimated_start_at,
+            workloads.c.first_start_at,
+            workloads.c.start_moves,
+            workloads.c.placed_at,
             workloads.c.time_limit_seconds,
             workloads.c.idle_timeout_seconds,
             workloads.c.idle_warned_at,
@@ -385,6 +459,7 @@ def _workloads() -> Select[Any]:
             workloads.c.version,
             workloads.c.revision,
             workloads.c.rollout,
+            deferred_count().label("deferred"),
         )
         .join(pools, pools.c.id == workloads.c.pool_id)
         .join(projects, projects.c.id == workloads.c.project_id)
@@ -416,5 +491,5 @@ def _ordering(order: Order) -> list[ColumnElement[Any]]:
     key: ColumnElement[Any] = workloads.c[order.by]
     if order.by == "status" and order.status_ranks is not None:
         key = case(dict(order.status_ranks), value=workloads.c.status, else_=len(order.status_ranks))
-    # The id, which grows with time, decides between equals: newest first, so that pages do not overlap.
+    # The id breaks ties, newest first because ids grow with time, so that pages do not overlap.
     return [key.desc() if order.descending else key.asc(), workloads.c.id.desc()]

@@ -1,4 +1,4 @@
-"""Attempts at workloads and their tasks: equal ones in a row are one record."""
+"""Attempts at workloads and their tasks; consecutive equal attempts share one record."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ from uuid import UUID
 from sqlalchemy import Select, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.attempts import START_LIMITS, Attempt, AttemptLimits, AttemptRecord, Phase, Result, judge
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.retries import is_image_trouble, is_loss, retries_for
-from mooring.model.workloads import Kind
-from mooring.store.changes import Applied
-from mooring.store.chunks import chunks
-from mooring.store.ids import new_id
+from mooring.model.workloads.attempts import (
+    START_LIMITS,
+    Attempt,
+    AttemptLimits,
+    AttemptRecord,
+    Phase,
+    Result,
+    judge,
+)
+from mooring.model.workloads.retries import is_image_trouble, is_loss, retries_for
+from mooring.model.workloads.workload import Kind
+from mooring.store.commit.status_changes import Applied
+from mooring.store.core.chunks import chunks
+from mooring.store.core.ids import new_id
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import attempts, tasks, workloads
-from mooring.store.types import AnyRow
 
 _UNSTARTED = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
-_LONGEST_MESSAGE = 500
+_MAX_MESSAGE_LENGTH = 500
 _AGAIN = (
     update(attempts)
     .where(attempts.c.id == bindparam("new_id"))
@@ -38,18 +46,18 @@ _AGAIN = (
 
 
 _Thing = tuple[UUID, int | None]
-"""What is tried: a workload, or one of its tasks by index."""
+"""Object of an attempt: a workload, or one of its tasks by index."""
 
 
 async def record(connection: AsyncConnection, new: Sequence[Attempt], now: datetime) -> None:
-    """Write attempts in their order. Their workloads are locked, or nobody else writes for them."""
+    """Write attempts in order. The caller has locked their workloads or is their only writer."""
     if new:
         last = await last_records(connection, {attempt.workload_id for attempt in new})
         await _write(connection, new, last, now)
 
 
 async def record_starts(connection: AsyncConnection, applied: Applied, now: datetime) -> None:
-    """Record what agents reported of starts: failures, and what runs at last after earlier attempts."""
+    """Record the starts that agents reported: failures, and successes after earlier attempts."""
     failed = {c.task_id: c.reason for c, old in applied.tasks if c.new is TaskStatus.FAILED and old in _UNSTARTED}
     running = [change.task_id for change, _ in applied.tasks if change.new is TaskStatus.RUNNING]
     rows = [row for row in await _tried(connection, [*failed, *running]) if row.id in failed or row.attempt > 1]
@@ -74,7 +82,7 @@ async def record_starts(connection: AsyncConnection, applied: Applied, now: date
 
 
 def of_decisions(conflicts: Iterable[tuple[Decision, str]], failed: Iterable[Decision]) -> list[Attempt]:
-    """The attempts in a pass's decisions: binds that came too late, and placing that a plugin broke."""
+    """Return the attempts in a pass's decisions: binds that hit a conflict, and placements ended by a plugin error."""
     return [
         *(Attempt(decision.workload.id, Phase.BIND, Result.RETRY, "conflict", why) for decision, why in conflicts),
         *(
@@ -88,7 +96,7 @@ def of_decisions(conflicts: Iterable[tuple[Decision, str]], failed: Iterable[Dec
 async def last_records(
     connection: AsyncConnection, workload_ids: Iterable[UUID]
 ) -> dict[_Thing, tuple[UUID, AttemptRecord]]:
-    """The newest record about each of these workloads and about each of their tasks, with its id."""
+    """Return the newest record of each of these workloads and of each of their tasks, with its id."""
     found: dict[_Thing, tuple[UUID, AttemptRecord]] = {}
     for part in chunks(sorted(set(workload_ids))):
         for row in await connection.execute(_records().where(attempts.c.workload_id.in_(part))):
@@ -97,7 +105,7 @@ async def last_records(
 
 
 async def of_workload(connection: AsyncConnection, workload_id: UUID, *, limit: int) -> list[AttemptRecord]:
-    """The newest so many, oldest first."""
+    """Return the newest records up to the limit, oldest first."""
     newest = (
         select(attempts.c.id)
         .where(attempts.c.workload_id == workload_id)
@@ -119,21 +127,21 @@ async def _write(
         thing = (attempt.workload_id, attempt.task_index)
         before = last.get(thing)
         if before is None or not before[1].takes(attempt):
-            record_id, told = new_id(), AttemptRecord(attempt, 1, now, now)
-            added[record_id] = told
+            record_id, record = new_id(), AttemptRecord(attempt, 1, now, now)
+            added[record_id] = record
         else:
-            record_id, told = before[0], replace(before[1], attempt=attempt, number=before[1].number + 1, last_at=now)
-            (added if record_id in added else changed)[record_id] = told
-        last[thing] = record_id, told
+            record_id, record = before[0], replace(before[1], attempt=attempt, number=before[1].number + 1, last_at=now)
+            (added if record_id in added else changed)[record_id] = record
+        last[thing] = record_id, record
     if added:
-        await connection.execute(insert(attempts), [_row(record_id, told) for record_id, told in added.items()])
+        await connection.execute(insert(attempts), [_row(record_id, record) for record_id, record in added.items()])
     if changed:
         again = [{f"new_{name}": value for name, value in _row(*one).items()} for one in changed.items()]
         await connection.execute(_AGAIN, again)
 
 
-def _row(record_id: UUID, told: AttemptRecord) -> dict[str, Any]:
-    attempt = told.attempt
+def _row(record_id: UUID, record: AttemptRecord) -> dict[str, Any]:
+    attempt = record.attempt
     return {
         "id": record_id,
         "workload_id": attempt.workload_id,
@@ -141,10 +149,10 @@ def _row(record_id: UUID, told: AttemptRecord) -> dict[str, Any]:
         "phase": attempt.phase,
         "result": attempt.result,
         "code": attempt.code,
-        "message": attempt.message and attempt.message[:_LONGEST_MESSAGE],
-        "number": told.number,
-        "first_at": told.first_at,
-        "last_at": told.last_at,
+        "message": attempt.message and attempt.message[:_MAX_MESSAGE_LENGTH],
+        "number": record.number,
+        "first_at": record.first_at,
+        "last_at": record.last_at,
     }
 
 

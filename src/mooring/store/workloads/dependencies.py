@@ -1,4 +1,4 @@
-"""What workloads wait for: the end of others that they name, and their turn behind others of the same word."""
+"""Dependencies of workloads: other workloads whose end they require, and predecessors with the same singleton name."""
 
 from __future__ import annotations
 
@@ -9,47 +9,46 @@ from uuid import UUID
 from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.dependencies import Condition, Dependency
 from mooring.model.lifecycle import WorkloadStatus
-from mooring.store import sets
+from mooring.model.tenancy.access import Sight
+from mooring.model.workloads.dependencies import Condition, Dependency
+from mooring.store.core import batch_sql
 from mooring.store.tables import dependencies, workloads
+from mooring.store.views.visibility import shown_to
 
 
 async def named(
-    connection: AsyncConnection, user_id: UUID, names: Collection[str], ids: Collection[UUID], *, anybodys: bool
+    connection: AsyncConnection, own_work: Sight, names: Collection[str], ids: Collection[UUID], *, anybodys: bool
 ) -> dict[str, UUID]:
-    """What names and ids of workloads mean to a user; `anybodys`: an id may be that of another user's.
+    """Return the ids of the workloads that a user names; with `anybodys`, an id may belong to another user.
 
-    A name means one that is not removed and alive before others, then the newest.
+    A name resolves to a workload that is not removed, then to one that is alive, then to the newest.
     """
     found: dict[str, UUID] = {}
     own = workloads.c
+    mine = shown_to(own_work)
     if names:
         preference = func.row_number().over(
             partition_by=own.name,
             order_by=(own.removed_at.is_not(None), own.ended_at.is_not(None), own.created_at.desc(), own.id.desc()),
         )
-        ranked = (
-            select(own.name, own.id, preference.label("place"))
-            .where(own.user_id == user_id, own.name.in_(sorted(names)))
-            .subquery()
-        )
-        rows = await connection.execute(select(ranked.c.name, ranked.c.id).where(ranked.c.place == 1))
+        ranked = select(own.name, own.id, preference.label("rank")).where(mine, own.name.in_(sorted(names))).subquery()
+        rows = await connection.execute(select(ranked.c.name, ranked.c.id).where(ranked.c.rank == 1))
         found |= {row.name: row.id for row in rows}
     if ids:
-        by_id = select(own.id).where(sets.among(own.id, ids))
-        mine = await connection.execute(by_id if anybodys else by_id.where(own.user_id == user_id))
-        found |= {str(workload_id): workload_id for workload_id in mine.scalars()}
+        by_id = select(own.id).where(batch_sql.among(own.id, ids))
+        known = await connection.execute(by_id if anybodys else by_id.where(mine))
+        found |= {str(workload_id): workload_id for workload_id in known.scalars()}
     return found
 
 
 async def of(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, tuple[Dependency, ...]]:
-    """What these workloads depend on, as it stands now; those that depend on nothing are not named."""
+    """Return the current dependencies of these workloads; workloads without any are left out."""
     other = workloads.alias()
     rows = await connection.execute(
         select(dependencies.c.workload_id, other.c.id, other.c.name, dependencies.c.condition, other.c.status)
         .join(other, other.c.id == dependencies.c.depends_on)
-        .where(sets.among(dependencies.c.workload_id, ids))
+        .where(batch_sql.among(dependencies.c.workload_id, ids))
         .order_by(dependencies.c.workload_id, other.c.created_at, other.c.id)
     )
     found: dict[UUID, list[Dependency]] = defaultdict(list)
@@ -58,8 +57,10 @@ async def of(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, t
     return {workload_id: tuple(those) for workload_id, those in found.items()}
 
 
-async def as_they_stand(connection: AsyncConnection, asked: Sequence[tuple[UUID, Condition]]) -> tuple[Dependency, ...]:
-    """Dependencies that are not written, with the status of what they name."""
+async def with_current_status(
+    connection: AsyncConnection, asked: Sequence[tuple[UUID, Condition]]
+) -> tuple[Dependency, ...]:
+    """Return unsaved dependencies with the current status of the workloads they name."""
     if not asked:
         return ()
     rows = await connection.execute(
@@ -75,12 +76,14 @@ async def as_they_stand(connection: AsyncConnection, asked: Sequence[tuple[UUID,
     )
 
 
-async def turns(connection: AsyncConnection, turns: Sequence[tuple[UUID, UUID, str]]) -> dict[UUID, UUID]:
-    """Of workloads with a singleton's word (id, user, word): the living one of the same user and word just before.
+async def singleton_predecessors(
+    connection: AsyncConnection, singletons: Sequence[tuple[UUID, UUID, str]]
+) -> dict[UUID, UUID]:
+    """Return the live predecessor of each singleton (workload, user, name): the previous one of that user and name.
 
-    That one has its own before it, so to wait for it is to wait for all.
+    The predecessor depends on its own, so that waiting for it alone preserves the order of all.
     """
-    if not turns:
+    if not singletons:
         return {}
     own = workloads.c
     before = func.lag(own.id, type_=own.id.type).over(
@@ -89,8 +92,8 @@ async def turns(connection: AsyncConnection, turns: Sequence[tuple[UUID, UUID, s
     lines = (
         select(own.id, before.label("before"))
         .where(
-            own.user_id.in_({user_id for _, user_id, _ in turns}),
-            own.singleton.in_({word for _, _, word in turns}),
+            own.user_id.in_({user_id for _, user_id, _ in singletons}),
+            own.singleton.in_({word for _, _, word in singletons}),
             own.ended_at.is_(None),
         )
         .subquery()
@@ -98,20 +101,20 @@ async def turns(connection: AsyncConnection, turns: Sequence[tuple[UUID, UUID, s
     rows = await connection.execute(
         select(lines.c.id, lines.c.before).where(
             lines.c.before.is_not(None),
-            sets.among(lines.c.id, [workload_id for workload_id, _, _ in turns]),
+            batch_sql.among(lines.c.id, [workload_id for workload_id, _, _ in singletons]),
         )
     )
     return {row.id: row.before for row in rows}
 
 
 async def waiting_for(connection: AsyncConnection, ids: Collection[UUID]) -> set[UUID]:
-    """The living workloads that the end of these may let go: their dependants, and who is next in their turn."""
+    """Return the live workloads that the end of these may unblock: dependants, and the next singletons."""
     if not ids:
         return set()
     dependants = await connection.execute(
         select(dependencies.c.workload_id)
         .join(workloads, workloads.c.id == dependencies.c.workload_id)
-        .where(sets.among(dependencies.c.depends_on, ids), workloads.c.ended_at.is_(None))
+        .where(batch_sql.among(dependencies.c.depends_on, ids), workloads.c.ended_at.is_(None))
     )
     ended, behind = workloads.alias(), workloads.alias()
     following = (
@@ -127,7 +130,7 @@ async def waiting_for(connection: AsyncConnection, ids: Collection[UUID]) -> set
         .correlate(ended)
         .scalar_subquery()
     )
-    next_in_turn = await connection.execute(
-        select(following).where(sets.among(ended.c.id, ids), ended.c.singleton.is_not(None))
+    next_singletons = await connection.execute(
+        select(following).where(batch_sql.among(ended.c.id, ids), ended.c.singleton.is_not(None))
     )
-    return {*dependants.scalars(), *(found for found in next_in_turn.scalars() if found is not None)}
+    return {*dependants.scalars(), *(found for found in next_singletons.scalars() if found is not None)}

@@ -1,4 +1,4 @@
-"""When what is on the nodes will end at the latest, as far as that is known."""
+"""Expected ends of the tasks on nodes, as far as they are known."""
 
 from __future__ import annotations
 
@@ -12,35 +12,44 @@ from sqlalchemy import Select, and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
-from mooring.model.slots import Amounts
-from mooring.store.run_times import Kind, RunTimes
-from mooring.store.sets import among
+from mooring.model.resources.devices import DeviceShare, shares_of
+from mooring.model.resources.slots import Amounts
+from mooring.store.core.batch_sql import among
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, timeslots, workloads
-from mooring.store.types import AnyRow
+from mooring.store.workloads.run_times import Kind, RunTimes
 
 
-class Ending(NamedTuple):
-    """A task on a node, when it will be gone, and what comes back then."""
+class ExpectedEnd(NamedTuple):
+    """Task on a node, with its expected end and the resources it then frees."""
 
     node_id: UUID
     task_id: UUID
     ends_at: datetime | None
-    """At the latest; None: nobody knows."""
+    """Latest end; None if it is unknown."""
     usually_at: datetime | None
-    """As such work did before, if that is sooner."""
+    """Expected end by the usual run time, if that is earlier."""
     request: Amounts
+    workload_id: UUID
+    ports: tuple[tuple[str, int], ...] = ()
+    """Protocol and number of its ports on the node."""
+    devices: tuple[DeviceShare, ...] = ()
+    leaving: bool = False
+    """True if the task is being stopped."""
+    grace_seconds: int = 0
+    """Stop grace included in `ends_at`; 0 if a timeslot sets the end or `usually_at` is known."""
 
 
 async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID], now: datetime, usual: Mapping[UUID, RunTimes]
-) -> list[Ending]:
-    """The tasks on these nodes that have a time limit, run inside a timeslot or are being stopped.
+) -> list[ExpectedEnd]:
+    """Return the tasks on these nodes with a time limit, a timeslot or a usual end, and those that are being stopped.
 
-    The end of all others is open. `usual`: by pool how long work runs that is expected to end as such work did before.
+    The end of all others is open. `usual` holds the usual run times of those pools that rely on them.
     """
     in_pools = [workloads.c.pool_id.in_(sorted(usual))] if usual else []
     query = _on_nodes().where(or_(_ENDS, *in_pools))
-    found = [_ending(row, now, usual) for row in await connection.execute(query, {"ids": ids})]
+    found = [_expected_end(row, now, usual) for row in await connection.execute(query, {"ids": ids})]
     return [each for each in found if each.ends_at is not None or each.usually_at is not None]
 
 
@@ -61,6 +70,9 @@ def _on_nodes() -> Select[Any]:
             tasks.c.started_at,
             tasks.c.deadline_at,
             tasks.c.requested_slots,
+            tasks.c.workload_id,
+            tasks.c.ports,
+            tasks.c.devices,
             workloads.c.pool_id,
             workloads.c.user_id,
             workloads.c.type,
@@ -74,17 +86,28 @@ def _on_nodes() -> Select[Any]:
     )
 
 
-def _ending(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> Ending:
+def _expected_end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> ExpectedEnd:
     ends_at, usually_at = _end(row, now), _usual_end(row, now, usual)
     if ends_at is not None and usually_at is not None and usually_at >= ends_at:
         usually_at = None
-    return Ending(row.node_id, row.id, ends_at, usually_at, row.requested_slots)
+    return ExpectedEnd(
+        row.node_id,
+        row.id,
+        ends_at,
+        usually_at,
+        row.requested_slots,
+        row.workload_id,
+        tuple((protocol, port) for protocol, port in row.ports or ()),
+        tuple(shares_of(row.devices)),
+        row.status == TaskStatus.TERMINATING,
+        0 if ends_at is None or row.timeslot_ends_at is not None or usually_at is not None else row.stop_grace_seconds,
+    )
 
 
 def _end(row: AnyRow, now: datetime) -> datetime | None:
-    """Its limit is counted from its start, which may be yet to come; then it is given time to stop.
+    """Return the latest end: the time limit, counted from the start or from now if it has not started, plus stop grace.
 
-    What is inside a timeslot makes room for others at the end of that: what leaves sooner leaves it to the timeslot.
+    A task inside a timeslot frees its capacity for others only at the end of the timeslot, which holds it until then.
     """
     if row.timeslot_ends_at is not None:
         ends_at: datetime = row.timeslot_ends_at

@@ -1,4 +1,4 @@
-"""What time ends: tasks past their deadline, and workloads that wait too long or for what can never come any more."""
+"""Expiry: tasks past their deadline, and workloads pending for too long or for a dependency that cannot be met."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from uuid import UUID
 from sqlalchemy import Select, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.dependencies import Condition, OnDependencyFailure
-from mooring.model.durations import format_duration
+from mooring.model.calendar.durations import format_duration
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
-from mooring.store import transitions
-from mooring.store.changes import Applied, Change
-from mooring.store.derivation import Ends
-from mooring.store.endings import time_is_over
-from mooring.store.loading import load
+from mooring.model.workloads.dependencies import Condition, OnDependencyFailure
+from mooring.store.commit import transitions
+from mooring.store.commit.exit_policy import time_limit_reached
+from mooring.store.commit.locked_workloads import load
+from mooring.store.commit.status_changes import Applied, Change
+from mooring.store.commit.workload_status import Ends
 from mooring.store.tables import dependencies, tasks, workloads
 
 _HAS_NO_NODE = frozenset({TaskStatus.PENDING, TaskStatus.RESERVED})
@@ -28,15 +28,15 @@ _LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """What is due now, and when to look again at the latest; None: nothing is to come."""
+class OverdueTasks:
+    """Changes that are due now, and the time of the next check; None if nothing is scheduled."""
 
     changes: list[Change]
     next_at: datetime | None
 
 
-async def overdue(connection: AsyncConnection, now: datetime) -> Due:
-    """The running tasks whose time limit is over."""
+async def overdue(connection: AsyncConnection, now: datetime) -> OverdueTasks:
+    """Return the changes that end running tasks whose time limit is over."""
     own = tasks.c
     rows = await connection.execute(
         select(own.id, own.deadline_at, workloads.c.time_limit_seconds)
@@ -48,29 +48,29 @@ async def overdue(connection: AsyncConnection, now: datetime) -> Due:
     changes: list[Change] = []
     for row in rows:
         if row.deadline_at > now:
-            return Due(changes, row.deadline_at)
-        changes.append(Change(row.id, TaskStatus.TERMINATING, time_is_over(row.time_limit_seconds)))
-    return Due(changes, None)
+            return OverdueTasks(changes, row.deadline_at)
+        changes.append(Change(row.id, TaskStatus.TERMINATING, time_limit_reached(row.time_limit_seconds)))
+    return OverdueTasks(changes, None)
 
 
 async def expired(
     connection: AsyncConnection, timeouts: Mapping[UUID, int], now: datetime
 ) -> tuple[Ends, datetime | None]:
-    """The workloads that never had a place and wait for longer than their pool's timeout, and when the next will."""
+    """Return never placed workloads pending for longer than their pool's timeout, and the time the next one expires."""
     ends: dict[UUID, tuple[WorkloadStatus, Reason]] = {}
     coming: list[datetime] = []
     for pool_id, seconds in timeouts.items():
         timeout = timedelta(seconds=seconds)
-        reason = Reason("pending-timeout", f"It found no place within {format_duration(seconds)}", "limits", "never")
+        reason = Reason("pending-timeout", f"It was not placed within {format_duration(seconds)}", "limits", "never")
         waits = and_(
             workloads.c.pool_id == pool_id,
             workloads.c.status == WorkloadStatus.PENDING,
             workloads.c.placed_before.is_(False),
-            # Its timeslot says until when it may wait.
+            # A timeslot limits the pending time of its workloads itself.
             workloads.c.timeslot_id.is_(None),
             workloads.c.stopping.is_(False),
         )
-        # Who asked for a later start waits from then on.
+        # The timeout of a workload with a later start counts from that start.
         later = workloads.c.starts_at > workloads.c.created_at
         since = case((later, workloads.c.starts_at), else_=workloads.c.created_at)
         rows = await connection.execute(select(workloads.c.id).where(waits, since <= now - timeout).limit(_LIMIT))
@@ -81,10 +81,10 @@ async def expired(
     return ends, min(coming, default=None)
 
 
-async def forlorn(connection: AsyncConnection) -> Ends:
-    """The workloads that wait for an end that can never come any more, and are not to wait for ever."""
+async def with_failed_dependency(connection: AsyncConnection) -> Ends:
+    """Return the workloads to cancel because a dependency can no longer be met."""
     ends: dict[UUID, tuple[WorkloadStatus, Reason]] = {}
-    for row in await connection.execute(_forlorn()):
+    for row in await connection.execute(_with_failed_dependency()):
         wanted = "succeed" if row.condition == Condition.AFTER_OK else "fail"
         message = f"It was to run if {row.name!r} would {wanted}; that one is {row.status.lower()}"
         reason = Reason("dependency-failed", message, "dependencies", "never")
@@ -93,7 +93,7 @@ async def forlorn(connection: AsyncConnection) -> Ends:
 
 
 @cache
-def _forlorn() -> Select[Any]:
+def _with_failed_dependency() -> Select[Any]:
     other = workloads.alias()
     succeeded = other.c.status == WorkloadStatus.SUCCEEDED
     broken = or_(
@@ -119,7 +119,7 @@ def _forlorn() -> Select[Any]:
 async def end_waiting(
     connection: AsyncConnection, ends: Ends, *, actor: str, now: datetime, term: int | None
 ) -> Applied:
-    """End these workloads as a whole, but for those that got something on a node meanwhile."""
+    """End these workloads as a whole, except those that have since got a node, ended or begun to stop."""
     loaded = await load(connection, workload_ids=ends, whole=True)
     placed = {task.workload_id for task in loaded.tasks.values() if not _has_no_node(task.status)}
     over = {id for id, w in loaded.workloads.items() if w.stopping or w.ended_at is not None}

@@ -1,4 +1,4 @@
-"""Requests that may be repeated: the same key of the same user gets the answer that was given the first time."""
+"""Idempotency keys: a request repeated with the same key by the same user gets the first response again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store.chunks import chunks
+from mooring.store.core.chunks import chunks
 from mooring.store.tables import submissions
 
 
@@ -27,7 +27,7 @@ class Answered:
 
 
 async def answered(connection: AsyncConnection, keys: Iterable[Key]) -> dict[Key, Answered]:
-    """Those of the keys that were used before."""
+    """Return the responses stored under those of these keys that were used before."""
     found: dict[Key, Answered] = {}
     for part in chunks(sorted(set(keys))):
         rows = await connection.execute(
@@ -38,8 +38,8 @@ async def answered(connection: AsyncConnection, keys: Iterable[Key]) -> dict[Key
 
 
 async def remember(connection: AsyncConnection, given: Sequence[tuple[Key, Answered]], now: datetime) -> None:
-    """Keep answers beside the work that they speak of. A key that another server uses at this moment is an error of
-    the table's own: the transaction is then to be run again, and finds that one's answer."""
+    """Store responses in the transaction of their submissions. A key that another server inserts concurrently violates
+    the primary key: the transaction is then retried and finds the other server's response."""
     if given:
         await connection.execute(
             insert(submissions),
@@ -56,8 +56,8 @@ async def remember(connection: AsyncConnection, given: Sequence[tuple[Key, Answe
         )
 
 
-async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
+async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:
     key = tuple_(*submissions.primary_key.columns)
     age = submissions.c.created_at
-    oldest = select(*submissions.primary_key.columns).where(age < before).order_by(age).limit(most)
+    oldest = select(*submissions.primary_key.columns).where(age < before).order_by(age).limit(limit)
     return (await connection.execute(delete(submissions).where(key.in_(oldest.correlate(None))))).rowcount

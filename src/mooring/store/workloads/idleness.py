@@ -1,4 +1,4 @@
-"""Sessions that end when nobody uses them: how long each is idle, and that its owner was told."""
+"""Idle sessions: the sessions to warn or end for being idle, and the record of their warnings."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from uuid import UUID
 from sqlalchemy import Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.durations import format_duration
-from mooring.model.idleness import Idleness, Step
+from mooring.model.calendar.durations import format_duration
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.store import events, measured
-from mooring.store.history import Journal
-from mooring.store.sets import Writes, among
+from mooring.model.workloads.idleness import Idleness, Step
+from mooring.store.accounting import measured_usage
+from mooring.store.commit.history import ChangeLog
+from mooring.store.control import events
+from mooring.store.core.batch_sql import Writes, among
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, workloads
-from mooring.store.types import AnyRow
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One that runs, with what is due for it."""
+    """Running session with its due step."""
 
     workload_id: UUID
     timeout_seconds: int
@@ -36,12 +37,12 @@ class Session:
 
 
 async def due(connection: AsyncConnection, now: datetime) -> list[Session]:
-    """The sessions that are to be warned, ended, or no longer held to be idle."""
+    """Return the sessions to warn, to end, or to clear of an earlier warning."""
     rows = (await connection.execute(_running())).all()
     sessions = [list(own) for _, own in groupby(rows, key=attrgetter("workload_id"))]
-    # Most are in use, whatever was measured last.
+    # Most sessions are in use even if their last measurement is ignored, and need no query for it.
     candidates = [own for own in sessions if _runs(own) and _idleness(own).step(now) is not Step.NONE]
-    known = await measured.last_measured(connection, [row.id for own in candidates for row in own])
+    known = await measured_usage.last_measured(connection, [row.id for own in candidates for row in own])
     found = (_session(own, known) for own in candidates if all(row.id in known for row in own))
     return [session for session in found if session.step is not Step.NONE]
 
@@ -94,7 +95,7 @@ def _session(rows: Sequence[AnyRow], known: Mapping[UUID, datetime]) -> Session:
 async def mark(
     connection: AsyncConnection, sessions: Sequence[Session], *, actor: str, now: datetime, term: int | None
 ) -> int:
-    """Tell that these are idle and will end, or that they are used again; how many were told."""
+    """Record that these sessions are idle and will end, or are active again; return the number recorded."""
     marked = {session.workload_id: session for session in sessions}
     rows = await connection.execute(
         select(workloads.c.id, workloads.c.status, workloads.c.version)
@@ -103,11 +104,11 @@ async def mark(
         .with_for_update()
     )
     found = rows.all()
-    journal = Journal(actor, now, term)
+    log = ChangeLog(actor, now, term)
     for row in found:
         session = marked[row.id]
         warned = session.step is Step.WARN
-        # Not before what is known of it, whoever's clock is behind.
+        # Never before the last measurement, even if this server's clock is behind.
         warned_at = max(now, session.known_until) if warned else None
         await connection.execute(
             update(workloads)
@@ -116,21 +117,21 @@ async def mark(
         )
         kind = "idle-warning" if warned else "active-again"
         words = f"Its tasks do nothing; after {format_duration(session.timeout_seconds)} of that it ends"
-        journal.note(
+        log.add_status(
             "workload", row.id, row.id, row.status, row.status, words if warned else "Its tasks do something again"
         )
-        journal.tell(events.NewEvent("workload", row.id, row.version + 1, kind, None, row.id))
-    await _tell_nodes(connection, [row.id for row in found], marked, journal)
+        log.add_event(events.NewEvent("workload", row.id, row.version + 1, kind, None, row.id))
+    await _notify_nodes(connection, [row.id for row in found], marked, log)
     writes = Writes.on(connection)
-    journal.write(writes)
-    await writes.make(connection)
+    log.write(writes)
+    await writes.execute(connection)
     return len(found)
 
 
-async def _tell_nodes(
-    connection: AsyncConnection, ids: Sequence[UUID], marked: dict[UUID, Session], journal: Journal
+async def _notify_nodes(
+    connection: AsyncConnection, ids: Sequence[UUID], marked: dict[UUID, Session], log: ChangeLog
 ) -> None:
-    """Agents send a signal to the tasks of those that have asked for one."""
+    """Append the events on which agents signal the tasks of workloads with a warning signal."""
     rows = await connection.execute(
         select(tasks.c.id, tasks.c.version, tasks.c.node_id, tasks.c.workload_id)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
@@ -140,4 +141,4 @@ async def _tell_nodes(
     )
     for row in rows:
         kind = "idle-warning" if marked[row.workload_id].step is Step.WARN else "active-again"
-        journal.tell(events.NewEvent("task", row.id, row.version, kind, row.node_id, row.workload_id))
+        log.add_event(events.NewEvent("task", row.id, row.version, kind, row.node_id, row.workload_id))

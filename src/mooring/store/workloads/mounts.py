@@ -1,4 +1,4 @@
-"""Which workloads mount which volumes, how placement follows these, and how a volume comes to its node."""
+"""Mounts: the volumes of workloads, the placement constraints they impose, and the placement of new volumes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from uuid import UUID
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.constraints import Constraints, MountedVolume
 from mooring.model.decisions import Decision
-from mooring.model.workloads import Workload
-from mooring.store import events, sets, volumes
-from mooring.store.history import Journal
+from mooring.model.workloads.constraints import Constraints, MountedVolume
+from mooring.model.workloads.workload import Workload
+from mooring.store.commit.history import ChangeLog
+from mooring.store.control import events
+from mooring.store.core import batch_sql
 from mooring.store.tables import pools, workload_volumes
 from mooring.store.tables import volumes as volume_rows
-from mooring.store.volumes import SHARED_FOLDER
+from mooring.store.workloads import volumes
+from mooring.store.workloads.volumes import SHARED_FOLDER
 
-_PLACE = sets.Statement(
+_BIND_TO_NODE = batch_sql.Statement(
     """
     UPDATE volumes AS v SET node_id = i.node_id, node_name = i.node_name FROM {rows} i
     WHERE v.id = i.id AND v.node_id IS NULL AND v.node_name IS NULL
@@ -31,7 +33,7 @@ _PLACE = sets.Statement(
 
 
 class Mounted(NamedTuple):
-    """A volume as placement sees it."""
+    """Volume as placement sees it."""
 
     volume_id: UUID
     name: str
@@ -39,9 +41,9 @@ class Mounted(NamedTuple):
     shared: bool
     node_id: UUID | None
     node: str | None
-    """Also when the node is no longer there."""
+    """Name of the node, even after the node was removed."""
     folder: str | None = None
-    """Of a shared one: where the nodes of its pool have all that they share."""
+    """Folder with the shared volumes on the nodes of the pool; only used for a shared volume."""
 
     @classmethod
     def of(cls, volume: volumes.Volume) -> Mounted:
@@ -52,13 +54,13 @@ class Mounted(NamedTuple):
         return not self.shared and self.node is None
 
 
-async def lock_living(connection: AsyncConnection, ids: Collection[UUID]) -> set[UUID]:
-    """Which of these volumes are there to be mounted: until the transaction ends nobody lets them go."""
+async def lock_mountable(connection: AsyncConnection, ids: Collection[UUID]) -> set[UUID]:
+    """Return those of these volumes that can be mounted, locked against removal until the transaction ends."""
     if not ids:
         return set()
     rows = await connection.execute(
         select(volume_rows.c.id)
-        .where(sets.among(volume_rows.c.id, ids), volume_rows.c.removed_at.is_(None))
+        .where(batch_sql.among(volume_rows.c.id, ids), volume_rows.c.removed_at.is_(None))
         .order_by(volume_rows.c.id)
         .with_for_update(read=True)
     )
@@ -68,7 +70,7 @@ async def lock_living(connection: AsyncConnection, ids: Collection[UUID]) -> set
 async def of_workloads(
     connection: AsyncConnection, ids: Collection[UUID], *, lock: bool = False
 ) -> dict[UUID, list[Mounted]]:
-    """By workload what it mounts. `lock`: the volumes stay as they are until the transaction ends."""
+    """Return the mounted volumes by workload. `lock` locks the volumes until the transaction ends."""
     query = _mounts().with_for_update(of=volume_rows) if lock else _mounts()
     found: dict[UUID, list[Mounted]] = defaultdict(list)
     for workload_id, *mount in await connection.execute(query, {"ids": ids}):
@@ -91,16 +93,16 @@ def _mounts() -> Select[Any]:
         )
         .join(volume_rows, volume_rows.c.id == workload_volumes.c.volume_id)
         .join(pools, pools.c.id == volume_rows.c.pool_id)
-        .where(sets.among(workload_volumes.c.workload_id))
+        .where(batch_sql.among(workload_volumes.c.workload_id))
         .order_by(volume_rows.c.id)
     )
 
 
 def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
-    """The workload as it has to follow its volumes.
+    """Return the workload constrained by its volumes.
 
-    While one of these has no node yet, one task is placed before the others, or as many as start together: these all on
-    one node, which has room for the volume, too.
+    While one of them has no node yet, only the first tasks are placed: one, or as many as must start together. They all
+    go to one node, which also needs capacity for the volume.
     """
     own = [mount for mount in mounted if not mount.shared]
     if not own:
@@ -110,7 +112,7 @@ def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
     if not coming:
         return replace(workload, constraints=constraints)
     first = _first(workload)
-    # All of them bring it once: a share each, rounded up to whole bytes.
+    # The first tasks bring the volume once: each requests an equal part of its size, rounded up to whole bytes.
     constraints = replace(constraints, volume_bytes=-(-coming // first))
     return replace(
         workload,
@@ -121,13 +123,13 @@ def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
 
 
 def bound(constraints: Constraints, mounted: Iterable[Mounted]) -> Constraints:
-    """With the volumes that only one node has each."""
+    """Return the constraints with the volumes that exist on one node each."""
     own = (MountedVolume(each.name, each.node_id, each.node) for each in mounted if not each.shared)
     return replace(constraints, volumes=tuple(own))
 
 
 def _first(workload: Workload) -> int:
-    """How many of its tasks have to go first."""
+    """Return the number of tasks to place first."""
     waiting = len(workload.tasks)
     if workload.gang:
         return waiting
@@ -137,22 +139,22 @@ def _first(workload: Workload) -> int:
 
 @dataclass(slots=True)
 class VolumeGuard:
-    """The volumes that the decisions of a batch bring to a node, as they are now and with the batch so far."""
+    """Volumes that the decisions of a batch place on nodes: their locked state and the batch's placements so far."""
 
     _mounts: Mapping[UUID, Sequence[Mounted]] = field(default_factory=dict)
     _placed: dict[UUID, tuple[UUID, str]] = field(default_factory=dict)
-    """Where the batch brings them."""
+    """Nodes that the batch assigns to volumes."""
 
     @classmethod
     async def read(cls, connection: AsyncConnection, decisions: Sequence[Decision]) -> VolumeGuard:
-        """The nodes of the decisions are locked before; the volumes are from here on."""
+        """Read and lock the volumes; the caller has locked the nodes of the decisions."""
         ids = [decision.workload.id for decision in decisions if brings_volumes(decision)]
         if not ids:
             return cls()
         return cls(await of_workloads(connection, ids, lock=True))
 
     def conflict(self, decision: Decision) -> str | None:
-        """Who was there first with a volume that this would bring elsewhere."""
+        """Return the conflict of the decision with the node of a volume, or None."""
         nodes = {placement.node_id for placement in decision.placements}
         unplaced = False
         for mount in self._mounts.get(decision.workload.id, ()):
@@ -165,11 +167,11 @@ class VolumeGuard:
         return "all that mount a new volume go to one node" if unplaced and len(nodes) > 1 else None
 
     def brought(self, decision: Decision) -> int:
-        """How many bytes of volumes the decision brings to its node."""
+        """Return the bytes of volumes that the decision places on its node."""
         return sum(mount.size for mount in self._coming(decision))
 
     def take(self, decision: Decision) -> None:
-        """Count in a decision that will be committed."""
+        """Count a decision that will be committed."""
         for mount in self._coming(decision):
             first = decision.placements[0]
             self._placed[mount.volume_id] = (first.node_id, first.node_name)
@@ -178,8 +180,8 @@ class VolumeGuard:
         own = self._mounts.get(decision.workload.id, ())
         return [mount for mount in own if mount.is_unplaced and mount.volume_id not in self._placed]
 
-    async def write(self, connection: AsyncConnection, writes: sets.Writes, journal: Journal) -> None:
-        """Give the volumes their nodes and count them there; others that wait for them are read again."""
+    async def write(self, connection: AsyncConnection, writes: batch_sql.Writes, log: ChangeLog) -> None:
+        """Write the nodes of the volumes and their sizes there; events reload other workloads that mount them."""
         if not self._placed:
             return
         sizes = {mount.volume_id: mount.size for own in self._mounts.values() for mount in own}
@@ -187,9 +189,9 @@ class VolumeGuard:
         for volume_id, (node_id, _) in self._placed.items():
             bytes_on[node_id] += sizes[volume_id]
         rows = sorted((volume_id, *place) for volume_id, place in self._placed.items())
-        writes.add(_PLACE, rows, expected=len(rows))
+        writes.add(_BIND_TO_NODE, rows, expected=len(rows))
         writes.add(volumes.COUNT_ON_NODES, sorted(bytes_on.items()), expected=len(bytes_on))
-        events.tell(writes, await volumes.news_of(connection, self._placed), journal.now, journal.term)
+        events.add(writes, await volumes.mount_events(connection, self._placed), log.now, log.term)
 
 
 def brings_volumes(decision: Decision) -> bool:

@@ -1,4 +1,4 @@
-"""Waiting tasks of a deployment that are of an older revision: placement sees at a time only those that are alike."""
+"""Pending tasks of older revisions of a deployment: placement sees only tasks with equal requests at a time."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.containers import TaskTemplate
-from mooring.model.resources import requests_of
-from mooring.model.rollouts import Phase
-from mooring.model.slots import Amounts
-from mooring.model.workloads import Task
-from mooring.store import templates
-from mooring.store.sets import among
+from mooring.model.resources.slots import Amounts
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.workloads.containers import TaskTemplate
+from mooring.model.workloads.rollouts import Phase
+from mooring.model.workloads.workload import Task
+from mooring.store.core.batch_sql import among
 from mooring.store.tables import workload_revisions, workloads
+from mooring.store.workloads import templates
 
 
-class Turn(NamedTuple):
-    """Revisions whose waiting tasks are placed now, and what each of these tasks asks for."""
+class RevisionRequest(NamedTuple):
+    """Revisions whose pending tasks are placed now, and the request of each of these tasks."""
 
     revisions: frozenset[int]
     request: Amounts
     architecture: str | None
 
 
-async def next_to_be_placed(
+async def next_revision_requests(
     connection: AsyncConnection, newest: Mapping[UUID, int], waits: Mapping[UUID, Collection[tuple[int, Task]]]
-) -> dict[UUID, Turn]:
-    """Of the deployments among workloads, by id with their newest revisions, of which tasks of older ones wait.
+) -> dict[UUID, RevisionRequest]:
+    """Return the revisions to place now of each deployment that has pending tasks of older revisions.
 
-    While tasks are replaced the newest has its turn first, so that nothing holds up the way there. Where that rests the
-    oldest has: what has served so far comes back before what is still to show that it can.
+    `newest` holds the newest revision by workload. During a rollout, the newest pending revision is placed first, so
+    that nothing delays the rollout. Otherwise the oldest is: proven tasks are restored before unproven ones.
     """
     waiting = {
         id: {revision for revision, _ in waits[id]}
@@ -50,13 +50,13 @@ async def next_to_be_placed(
         .where(among(own.workload_id, waiting.keys()))
         .order_by(own.workload_id, own.number)
     )
-    found: dict[UUID, Turn] = {}
+    found: dict[UUID, RevisionRequest] = {}
     for workload_id, revisions in groupby(rows, key=lambda row: row.workload_id):
         there = [row for row in revisions if row.number in waiting[workload_id]]
         asked = {row.number: _asked(templates.decode(row.template)) for row in there}
         first = there[-1] if there[0].phase == Phase.ROLLING else there[0]
         alike = frozenset(number for number, each in asked.items() if each == asked[first.number])
-        found[workload_id] = Turn(alike, *asked[first.number])
+        found[workload_id] = RevisionRequest(alike, *asked[first.number])
     return found
 
 

@@ -1,4 +1,4 @@
-"""The templates that a deployment had, and the change to another one."""
+"""Revisions of a deployment: its earlier templates, and the change to a new one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from uuid import UUID
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.constraints import Constraints
-from mooring.model.containers import TaskTemplate
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.resources import requests_of
-from mooring.model.rollouts import Phase, Rollout, Step
-from mooring.model.tenants import Principal, Role
-from mooring.model.terms import Terms
-from mooring.model.workloads import Kind, OnInsufficient
-from mooring.store import rollouts, successors, templates, transitions
-from mooring.store.changes import Applied, Change
-from mooring.store.constraints import decode_constraints, encode_constraints
-from mooring.store.history import Journal
-from mooring.store.rollouts import Deployment
-from mooring.store.successors import Successor
+from mooring.model.resources.task_resources import requests_of
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.containers import TaskTemplate
+from mooring.model.workloads.rollouts import Phase, Rollout, Step
+from mooring.model.workloads.schedule import ScheduleOptions
+from mooring.model.workloads.workload import Kind
+from mooring.store.commit import replacements, transitions
+from mooring.store.commit.history import ChangeLog
+from mooring.store.commit.replacements import Replacement
+from mooring.store.commit.status_changes import Applied, Change
+from mooring.store.core.constraint_columns import decode_constraints, encode_constraints
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, users, workload_revisions, workloads
-from mooring.store.types import AnyRow
-from mooring.store.workloads import NewWorkload
+from mooring.store.workloads import rollouts, templates
+from mooring.store.workloads.new_workloads import NewWorkload
+from mooring.store.workloads.option_columns import decode_options
+from mooring.store.workloads.rollouts import Deployment
 
 FIRST_CAUSE = "as submitted"
 
@@ -46,7 +48,7 @@ class Revision:
 @dataclass(frozen=True, slots=True)
 class Present:
     workload: NewWorkload
-    """A workload that is there, as it would be handed in; its tasks have ids of their own already."""
+    """Existing workload in the form of a submission, without task ids: its tasks exist already."""
     revision: int
 
 
@@ -75,28 +77,19 @@ async def present(connection: AsyncConnection, workload_id: UUID) -> Present:
         pool_id=row.pool_id,
         replicas=row.replicas,
         template=templates.decode(_whole(row)),
-        region=row.region,
-        priority=row.priority,
         labels=row.labels,
         constraints=decode_constraints(row.constraints),
-        gang=row.gang,
-        spread=row.spread,
-        max_per_node=row.max_per_node,
-        on_insufficient=OnInsufficient(row.on_insufficient),
         task_ids=(),
-        min_tasks=row.min_tasks,
-        single_node=row.single_node,
-        pack=tuple(row.pack or ()),
-        preempts=row.preempts,
         preemptible=row.preemptible,
         min_available=row.min_available,
-        terms=Terms(private=row.private, starts_at=row.starts_at, booking=row.timeslot_id),
+        schedule=ScheduleOptions(private=row.private, starts_at=row.starts_at, booking=row.timeslot_id),
+        **decode_options(row),
     )
     return Present(workload, row.revision)
 
 
 async def of_workload(connection: AsyncConnection, workload_id: UUID) -> list[Revision]:
-    """From the first to the present one; of a deployment that never changed that is what was submitted."""
+    """Return all revisions, oldest first; a deployment that never changed has only its submission."""
     own = workload_revisions.c
     rows = await connection.execute(
         select(own.number, own.template, own.requested_slots, own.cause, users.c.name, own.created_at)
@@ -126,7 +119,7 @@ async def of_workload(connection: AsyncConnection, workload_id: UUID) -> list[Re
 
 
 def _whole(row: AnyRow) -> dict[str, Any]:
-    """A workload's template with what was once kept beside it."""
+    """Return a workload's template with its architecture, which older rows store only in a column of its own."""
     return templates.encode(replace(templates.decode(row.template), architecture=row.architecture))
 
 
@@ -142,9 +135,9 @@ async def change(
     user_id: UUID,
     now: datetime,
 ) -> Applied:
-    """A new revision, which the deployment's tasks are replaced towards from now on, or once it is resumed.
+    """Write a new revision; the deployment's tasks are replaced by it from now on, or once the rollout is resumed.
 
-    What waits is made anew at once. What was made from the same template before stays, and is of the new revision.
+    Pending tasks are replaced at once. Tasks made from an equal template stay and are assigned to the new revision.
     """
     workload_id, number = own.workload.id, own.revision + 1
     phase = rollout.phase if rollout.phase is Phase.PAUSED else Phase.ROLLING
@@ -165,7 +158,7 @@ async def change(
         own,
         Step(),
         Reason("updated", cause, "user"),
-        Journal(actor, now),
+        ChangeLog(actor, now),
         kind="updated",
         said=f"Revision {number}: {cause}",
         replicas=replicas,
@@ -189,13 +182,13 @@ async def change(
         reason = Reason("replaced", f"Replaced by revision {number}", "rollouts", "never")
         changes = [Change(id, TaskStatus.CANCELLED, reason) for id in outdated]
         applied.tasks += (await transitions.apply(connection, changes, actor=actor, now=now)).tasks
-        again = [Successor(id, workload_id) for id in outdated]
-        await successors.succeed(connection, again, actor=actor, now=now, term=None, renewed=True)
+        again = [Replacement(id, workload_id) for id in outdated]
+        await replacements.replace_tasks(connection, again, actor=actor, now=now, term=None, renewed=True)
     return applied
 
 
 async def _with_the_first(connection: AsyncConnection, workload_id: UUID) -> list[Revision]:
-    """All revisions, of which the first is written when there is a second."""
+    """Return all revisions, and write the first if it has no row yet: it gets one only when there is a second."""
     found = await of_workload(connection, workload_id)
     owner = select(workloads.c.user_id).where(workloads.c.id == workload_id).scalar_subquery()
     written = select(workload_revisions.c.number).where(workload_revisions.c.workload_id == workload_id)

@@ -1,7 +1,7 @@
-"""Deployments over time: from one template to the next task by task, more of them, fewer, and the stop of what retires.
+"""Rollouts of deployments: replacement task by task, scaling up and down, and the stop of retiring tasks.
 
-What fails on the way comes again as it was: only a step of the rollout takes a task to another revision, so that a bad
-one spreads no further than its bounds.
+A task that fails meanwhile is replaced at its own revision: only a step of the rollout moves a task to another one, so
+that a bad revision spreads no further than the bounds allow.
 """
 
 from __future__ import annotations
@@ -17,16 +17,29 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, is_end
 from mooring.model.reasons import Reason
-from mooring.model.rollouts import Member, Phase, Rollout, Step, progress, proven, steady_at, to_scale
-from mooring.model.slots import Amounts
-from mooring.store import events, rollout_states, sets, transitions
-from mooring.store.changes import Applied, Change
-from mooring.store.history import Journal
-from mooring.store.ids import new_id
-from mooring.store.loading import LoadedWorkload, lock_workloads
-from mooring.store.sets import among
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.rollouts import (
+    Member,
+    Phase,
+    Rollout,
+    Step,
+    progress,
+    proven,
+    steady_at,
+    to_scale,
+)
+from mooring.store.commit import transitions
+from mooring.store.commit.history import ChangeLog
+from mooring.store.commit.locked_workloads import LoadedWorkload, lock_workloads
+from mooring.store.commit.new_tasks import NewTask, insert_tasks
+from mooring.store.commit.status_changes import Applied, Change
+from mooring.store.control import events
+from mooring.store.core import batch_sql
+from mooring.store.core.batch_sql import among
+from mooring.store.core.ids import new_id
 from mooring.store.tables import tasks, workloads
-from mooring.store.workloads import NewTask, ending, insert_tasks
+from mooring.store.workloads import option_columns
+from mooring.store.workloads.stopping import stop_change
 
 _ON_A_NODE = OCCUPYING - {TaskStatus.RESERVED, TaskStatus.TERMINATING}
 _RETIRING: ColumnElement[bool] = and_(
@@ -36,7 +49,7 @@ _RETIRING: ColumnElement[bool] = and_(
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment whose row is locked, as far as its tasks are made and replaced by it."""
+    """Deployment whose row is locked, with the state needed to create and replace its tasks."""
 
     workload: LoadedWorkload
     replicas: int
@@ -45,7 +58,7 @@ class Deployment:
     next_index: int
     rollout: Rollout
     lacks: str | None
-    """Why tasks of it wait."""
+    """Reason why tasks of it are pending."""
 
     @property
     def over(self) -> bool:
@@ -59,7 +72,7 @@ class Due(NamedTuple):
 
 class Retirement(NamedTuple):
     changes: list[Change]
-    """Whose time is over."""
+    """Changes that stop the tasks whose drain time is over."""
     next_at: datetime | None
 
 
@@ -72,13 +85,13 @@ async def lock(connection: AsyncConnection, workload_id: UUID) -> Deployment:
         row.revision,
         row.requested_slots,
         row.next_index,
-        rollout_states.decode(row.rollout),
+        option_columns.decode_rollout(row.rollout),
         (row.reason or {}).get("message"),
     )
 
 
 async def members(connection: AsyncConnection, workload_ids: Collection[UUID]) -> dict[UUID, list[Member]]:
-    """Of each of these the tasks that are wanted, and those that are still there."""
+    """Return the tasks of each of these deployments: the current ones, and others that still occupy a node."""
     own = tasks.c
     rows = await connection.execute(
         select(
@@ -94,14 +107,14 @@ async def members(connection: AsyncConnection, workload_ids: Collection[UUID]) -
 
 
 async def due(connection: AsyncConnection, now: datetime) -> Due:
-    """The deployments that have a step to take to their newest revision, and when to look again at the others."""
+    """Return the deployments with a rollout step due, and the time of the next check of the others."""
     own = workloads.c
     rows = await connection.execute(
         select(own.id, own.name, own.replicas, own.revision, own.rollout)
         .where(own.rolling, own.ended_at.is_(None), own.stopping.is_(False))
         .order_by(own.id)
     )
-    rolling = {row.id: (row, rollout_states.decode(row.rollout)) for row in rows}
+    rolling = {row.id: (row, option_columns.decode_rollout(row.rollout)) for row in rows}
     found = await members(connection, rolling.keys()) if rolling else {}
     ids = [
         id
@@ -118,55 +131,53 @@ async def due(connection: AsyncConnection, now: datetime) -> Due:
 
 
 async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
-    """Grow by new tasks that wait, or shrink by what is broken first, then the newest.
+    """Scale up with new pending tasks, or down: broken tasks go first, then the newest.
 
-    While tasks are being replaced, that goes on towards the new number. Where that rests, what most tasks that are
-    ready were made from has shown that it works: it grows by that.
+    A rollout in progress continues towards the new number. Otherwise new tasks get the revision of most ready tasks,
+    which has proven to work.
     """
     own = await lock(connection, workload_id)
-    kept = [member for member in (await members(connection, [workload_id]))[workload_id] if not member.retiring]
-    step = Step() if own.rollout.phase is Phase.ROLLING else to_scale(replicas, kept)
-    if step.create and (model := proven(own.revision, kept)) is not None:
+    active = [member for member in (await members(connection, [workload_id]))[workload_id] if not member.retiring]
+    step = Step() if own.rollout.phase is Phase.ROLLING else to_scale(replicas, active)
+    if step.create and (model := proven(own.revision, active)) is not None:
         request = await connection.execute(select(tasks.c.requested_slots).where(tasks.c.id == model.id))
         own = replace(own, revision=model.revision, request=request.scalar_one())
     reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
-    journal = Journal(actor, now)
-    return await take(connection, own, step, reason, journal, kind="scaled", replicas=replicas)
+    log = ChangeLog(actor, now)
+    return await take(connection, own, step, reason, log, kind="scaled", replicas=replicas)
 
 
 async def advance(connection: AsyncConnection, workload_id: UUID, *, now: datetime, term: int) -> Applied:
-    """The next step of a deployment to its newest revision, if there is one to take now."""
+    """Take the deployment's next rollout step, if one is due."""
     own = await lock(connection, workload_id)
     found = await members(connection, [workload_id])
     came = progress(own.workload.name, own.replicas, own.revision, own.rollout, found[workload_id], now, own.lacks)
     if own.over or came is None:
         return Applied()
     reason = Reason("replaced", f"Replaced by revision {own.revision}", "rollouts", "never")
-    journal = Journal("rollouts", now, term)
-    return await take(
-        connection, own, came.step, reason, journal, kind=came.kind, said=came.said, **columns(came.rollout)
-    )
+    log = ChangeLog("rollouts", now, term)
+    return await take(connection, own, came.step, reason, log, kind=came.kind, said=came.said, **columns(came.rollout))
 
 
 async def set_phase(connection: AsyncConnection, own: Deployment, phase: Phase, *, actor: str, now: datetime) -> None:
-    """Let the replacing of tasks rest, or go on; what is retiring retires."""
+    """Pause or resume the replacement of tasks; retiring tasks still retire."""
     rollout = replace(own.rollout, phase=phase, progressed_at=now, reason=None)
     kind, said = ("paused", "Rollout paused") if phase is Phase.PAUSED else ("resumed", "Rollout resumed")
-    journal, reason = Journal(actor, now), Reason(kind, said, "user")
-    await take(connection, own, Step(), reason, journal, kind=kind, said=said, **columns(rollout))
+    log, reason = ChangeLog(actor, now), Reason(kind, said, "user")
+    await take(connection, own, Step(), reason, log, kind=kind, said=said, **columns(rollout))
 
 
-async def set_bounds(
+async def set_rollout_policy(
     connection: AsyncConnection, own: Deployment, rollout: Rollout, *, actor: str, now: datetime
 ) -> None:
-    """How tasks are replaced from now on."""
+    """Set the rollout policy for further replacements."""
     reason = Reason("bounds", "Replaced in another way from now on", "user")
-    await take(connection, own, Step(), reason, Journal(actor, now), kind="bounds", **columns(rollout))
+    await take(connection, own, Step(), reason, ChangeLog(actor, now), kind="bounds", **columns(rollout))
 
 
 def columns(rollout: Rollout) -> dict[str, Any]:
-    """Of `workloads`."""
-    return {"rollout": rollout_states.encode(rollout), "rolling": rollout.unfinished}
+    """Return the `workloads` columns of a rollout."""
+    return {"rollout": option_columns.encode_rollout(rollout), "rolling": rollout.unfinished}
 
 
 async def take(
@@ -174,15 +185,15 @@ async def take(
     own: Deployment,
     step: Step,
     reason: Reason,
-    journal: Journal,
+    log: ChangeLog,
     *,
     kind: str,
     said: str | None = None,
     **values: Any,
 ) -> Applied:
-    """Make and retire tasks, with new `values` of the workload's columns.
+    """Create and retire tasks, and set new `values` of the workload's columns.
 
-    `kind`: of the event. `said`: in the history. `reason`: why what retires does.
+    `kind` is the event's kind, `said` the message in the history, and `reason` that of the retiring tasks.
     """
     workload = own.workload
     await connection.execute(
@@ -190,32 +201,30 @@ async def take(
         .where(workloads.c.id == workload.id)
         .values(
             next_index=own.next_index + step.create,
-            updated_at=journal.now,
+            updated_at=log.now,
             version=workload.version + 1,
             **values,
         )
     )
     indexes = range(own.next_index, own.next_index + step.create)
     added = [NewTask(new_id(), workload.id, index, own.request, revision=own.revision) for index in indexes]
-    journal.tell(events.NewEvent("workload", workload.id, workload.version + 1, kind, None, workload.id))
+    log.add_event(events.NewEvent("workload", workload.id, workload.version + 1, kind, None, workload.id))
     if said is not None:
-        journal.note("workload", workload.id, workload.id, workload.status, workload.status, said)
-    changes = await _retire(connection, own, step.retire, reason, journal)
-    writes = sets.Writes.on(connection)
-    insert_tasks(writes, added, journal.now)
-    journal.write(writes)
-    await writes.make(connection)
-    return await transitions.apply(
-        connection, changes, actor=journal.actor, now=journal.now, term=journal.term, also=[workload.id]
-    )
+        log.add_status("workload", workload.id, workload.id, workload.status, workload.status, said)
+    changes = await _retire(connection, own, step.retire, reason, log)
+    writes = batch_sql.Writes.on(connection)
+    insert_tasks(writes, added, log.now)
+    log.write(writes)
+    await writes.execute(connection)
+    return await transitions.apply(connection, changes, actor=log.actor, now=log.now, term=log.term, also=[workload.id])
 
 
 async def _retire(
-    connection: AsyncConnection, own: Deployment, leaving: Sequence[Member], reason: Reason, journal: Journal
+    connection: AsyncConnection, own: Deployment, leaving: Sequence[Member], reason: Reason, log: ChangeLog
 ) -> list[Change]:
-    """Nobody is sent to these any more. What somebody may have been sent to is stopped a little later, all else now."""
+    """Remove tasks from the endpoints; ready ones may have open requests and stop after the drain time, others now."""
     drained = [member for member in leaving if member.ready] if own.rollout.drain_seconds else []
-    retires_at = journal.now + timedelta(seconds=own.rollout.drain_seconds)
+    retires_at = log.now + timedelta(seconds=own.rollout.drain_seconds)
     await connection.execute(
         update(tasks).where(tasks.c.id.in_([member.id for member in leaving])).values(current=False)
     )
@@ -227,17 +236,17 @@ async def _retire(
     )
     details = {"until": retires_at.isoformat()}
     for id, version, node_id in found:
-        journal.tell(events.NewEvent("task", id, version, events.RETIRING, node_id, own.workload.id, details))
+        log.add_event(events.NewEvent("task", id, version, events.RETIRING, node_id, own.workload.id, details))
     staying = {member.id for member in drained}
     return [
-        ending(member.id, member.status, reason)
+        stop_change(member.id, member.status, reason)
         for member in leaving
         if member.id not in staying and not is_end(member.status)
     ]
 
 
 async def retired(connection: AsyncConnection, now: datetime) -> Retirement:
-    """The tasks that nobody was sent to for long enough, and when the next one follows."""
+    """Return the changes that stop tasks whose drain time is over, and the time at which the next one is due."""
     own = tasks.c
     due = await connection.execute(select(own.id, own.reason).where(_RETIRING, own.retires_at <= now).order_by(own.id))
     next_at = await connection.execute(

@@ -1,4 +1,4 @@
-"""What the tasks of a workload are made from, as a JSON column, and back."""
+"""Encoding of a workload's task template as a JSON column."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import msgspec
 
-from mooring.model.containers import TaskTemplate
+from mooring.model.workloads.containers import TaskTemplate
 
-_ALWAYS_KEPT = frozenset({"name", "restart", "max_restarts", "stop_grace_seconds"})
-"""Statements and agents read these as they are stored."""
+_ALWAYS_STORED = frozenset({"name", "restart", "max_restarts", "stop_grace_seconds"})
+"""Fields that SQL statements and agents read from the stored form."""
 
 
 def encode(template: TaskTemplate) -> dict[str, Any]:
-    """What differs from the defaults: most containers say little of what they could."""
+    """Return the fields that differ from the defaults: most containers set few of them."""
     encoded: dict[str, Any] = msgspec.to_builtins(_said(template))
     return encoded
 
 
 def decode(encoded: Mapping[str, Any]) -> TaskTemplate:
-    """Also what was stored when containers had fewer fields."""
+    """Return the template; rows stored when containers had fewer fields are valid too."""
     return msgspec.convert(encoded, TaskTemplate)
 
 
@@ -31,7 +31,7 @@ def _said(value: Any) -> Any:
     if not is_dataclass(value):
         return value
     said = {field.name: (getattr(value, field.name), _default(field)) for field in fields(value)}
-    return {name: _said(own) for name, (own, usual) in said.items() if name in _ALWAYS_KEPT or own != usual}
+    return {name: _said(own) for name, (own, usual) in said.items() if name in _ALWAYS_STORED or own != usual}
 
 
 def _default(field: Field[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Changing how long the tasks of a workload may take, while they run too."""
+"""Changes to the time limit of a workload, including that of its running tasks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.durations import format_duration
+from mooring.model.calendar.durations import format_duration
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import events, sets
-from mooring.store.history import Journal
-from mooring.store.loading import LoadedWorkload
+from mooring.store.commit.history import ChangeLog
+from mooring.store.commit.locked_workloads import LoadedWorkload
+from mooring.store.control import events
+from mooring.store.core import batch_sql
 from mooring.store.tables import tasks, workloads
 
-_DEADLINES = sets.Statement(
+_DEADLINES = batch_sql.Statement(
     "UPDATE tasks SET deadline_at = i.deadline_at, version = tasks.version + 1 FROM {rows} i WHERE tasks.id = i.id",
     {"id": "uuid", "deadline_at": "timestamptz"},
 )
@@ -23,7 +24,7 @@ _DEADLINES = sets.Statement(
 async def change(
     connection: AsyncConnection, workload: LoadedWorkload, seconds: int, *, actor: str, now: datetime
 ) -> None:
-    """A new time limit for a workload whose row is locked; each running task ends so long after its start."""
+    """Set the time limit of a workload whose row is locked; deadlines of running tasks are counted from their start."""
     own = tasks.c
     found = await connection.execute(
         select(own.id, own.started_at, own.version, own.node_id).where(
@@ -36,14 +37,14 @@ async def change(
         .where(workloads.c.id == workload.id)
         .values(time_limit_seconds=seconds, updated_at=now, version=workload.version + 1)
     )
-    journal = Journal(actor, now)
+    log = ChangeLog(actor, now)
     limit = f"Time limit set to {format_duration(seconds)}"
-    journal.note("workload", workload.id, workload.id, workload.status, workload.status, limit)
-    journal.tell(events.NewEvent("workload", workload.id, workload.version + 1, "extended", None, workload.id))
+    log.add_status("workload", workload.id, workload.id, workload.status, workload.status, limit)
+    log.add_event(events.NewEvent("workload", workload.id, workload.version + 1, "extended", None, workload.id))
     for task in running:
-        journal.tell(events.NewEvent("task", task.id, task.version + 1, "extended", task.node_id, workload.id))
-    writes = sets.Writes.on(connection)
+        log.add_event(events.NewEvent("task", task.id, task.version + 1, "extended", task.node_id, workload.id))
+    writes = batch_sql.Writes.on(connection)
     if running:
         writes.add(_DEADLINES, [(t.id, t.started_at + timedelta(seconds=seconds)) for t in running])
-    journal.write(writes)
-    await writes.make(connection)
+    log.write(writes)
+    await writes.execute(connection)

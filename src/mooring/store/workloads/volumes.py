@@ -1,7 +1,7 @@
-"""Volumes: made, found, removed, and counted for as long as there is a row of them.
+"""Volumes: creation, lookup, removal and accounting.
 
-The size counts as storage `used` by the project and its domain, and by the node once the volume has one. The audit adds
-these rows to those of the ledger.
+While a volume has a row, its size counts as storage `used` by the project and its domain, and by its node once it has
+one. The audit adds these rows to those of the ledger.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import SILENT
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.slots import slot_type
-from mooring.model.volumes import STORAGE, VolumeStatus
-from mooring.store import actions, charges, events, quotas, sets
-from mooring.store.actions import Actor
-from mooring.store.ids import new_id
-from mooring.store.inserts import insert_new
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.access import (
+    EVERYTHING,
+    Sight,
+    Target,
+    not_there,
+)
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.volumes import STORAGE, VolumeStatus
+from mooring.store.commit import tenant_usage
+from mooring.store.control import events
+from mooring.store.core import batch_sql
+from mooring.store.core.ids import new_id
+from mooring.store.core.inserts import insert_new
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import (
     domains,
     nodes,
@@ -36,18 +43,20 @@ from mooring.store.tables import (
     workload_volumes,
     workloads,
 )
-from mooring.store.types import AnyRow
+from mooring.store.tenancy import admin_actions, quotas
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.views.visibility import shown_to
 
 _own = volumes.c
 SHARED_FOLDER = pools.c.options["shared_volumes"].as_string()
-COUNT_ON_NODES = sets.Statement(
+COUNT_ON_NODES = batch_sql.Statement(
     f"""
     UPDATE node_resources AS r SET used = r.used + i.bytes FROM {{rows}} i
     WHERE r.node_id = i.node_id AND r.slot_name = '{STORAGE}'
     """,
     {"node_id": "uuid", "bytes": "bigint"},
 )
-"""Whoever uses it has locked the nodes."""
+"""Statement that adds bytes to the used storage of nodes, which the caller has locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +73,14 @@ class Volume:
     size: int
     node_id: UUID | None
     node: str | None
-    """Also when the node is no longer there."""
+    """Name of the node, even after the node was removed."""
     node_status: str | None
     created_by: UUID
     creator: str
     created_at: datetime
     removed_at: datetime | None
     mounted_by: int = 0
-    """Living workloads."""
+    """Number of live workloads that mount it."""
 
     @property
     def status(self) -> VolumeStatus:
@@ -96,7 +105,7 @@ class Volume:
         return f"{self.domain}/{self.project}/{self.name}"
 
     @property
-    def state(self) -> actions.State:
+    def state(self) -> admin_actions.State:
         return {
             "name": self.name,
             "project": self.project,
@@ -118,7 +127,7 @@ async def create(
     actor: Actor,
     now: datetime,
 ) -> Volume:
-    """Conflict where the project has one of that name, or its quota has no room for it."""
+    """Create a volume; raise Conflict if the name is taken in the project or a quota is exceeded."""
     assert actor.user_id is not None
     values = {
         "id": new_id(),
@@ -135,16 +144,16 @@ async def create(
     made = await find(connection, project_id, name)
     await _check_quota(connection, made, now)
     await _charge(connection, made, size, now)
-    await actions.record(connection, actor, "create", "volume", made.path, now=now, after=made.state)
+    await admin_actions.record(connection, actor, "create", "volume", made.path, now=now, after=made.state)
     return made
 
 
 async def _check_quota(connection: AsyncConnection, volume: Volume, now: datetime) -> None:
-    counters = await charges.lock_rows(connection, [(*row, STORAGE) for row in _charged(volume)])
+    counters = await tenant_usage.lock_rows(connection, [(*row, STORAGE) for row in _charged(volume)])
     tenants = [Tenant(Scope.PROJECT, str(volume.project_id)), Tenant(Scope.DOMAIN, str(volume.domain_id))]
     for tenant, limits in (await quotas.limits_of(connection, tenants, now)).items():
         limit = limits.amounts.get(STORAGE)
-        used = sum(counters[tenant.scope.value, tenant.id, charges.ALL_POOLS, STORAGE])
+        used = sum(counters[tenant.scope.value, tenant.id, tenant_usage.ALL_POOLS, STORAGE])
         if limit is not None and used + volume.size > limit:
             written = slot_type(STORAGE).format
             raise Conflict(
@@ -156,19 +165,19 @@ async def _check_quota(connection: AsyncConnection, volume: Volume, now: datetim
 
 
 def _charged(volume: Volume) -> tuple[tuple[str, str, str], ...]:
-    return charges.counters_of_project(volume.project_id, volume.domain_id, volume.pool)
+    return tenant_usage.counters_of_project(volume.project_id, volume.domain_id, volume.pool)
 
 
 async def _charge(connection: AsyncConnection, volume: Volume, size: int, now: datetime) -> None:
-    writes = sets.Writes.on(connection)
-    charges.write_rows(writes, sorted((*row, STORAGE, 0, size) for row in _charged(volume)))
-    told = [events.NewEvent("tenant", id, 0, events.USAGE) for id in (volume.project_id, volume.domain_id)]
-    events.tell(writes, told, now)
-    await writes.make(connection)
+    writes = batch_sql.Writes.on(connection)
+    tenant_usage.write_rows(writes, sorted((*row, STORAGE, 0, size) for row in _charged(volume)))
+    usage_events = [events.NewEvent("tenant", id, 0, events.USAGE) for id in (volume.project_id, volume.domain_id)]
+    events.add(writes, usage_events, now)
+    await writes.execute(connection)
 
 
 async def find(connection: AsyncConnection, project_id: UUID, name: str) -> Volume:
-    """One that is not about to go."""
+    """Return the volume of this name that is not being removed; raise NotFound if there is none."""
     this = and_(_own.project_id == project_id, _own.name == name, _own.removed_at.is_(None))
     row = (await connection.execute(_volumes().where(this))).one_or_none()
     if row is None:
@@ -177,7 +186,7 @@ async def find(connection: AsyncConnection, project_id: UUID, name: str) -> Volu
 
 
 async def named(connection: AsyncConnection, project_ids: Collection[UUID], names: Collection[str]) -> list[Volume]:
-    """Those of these projects with these names."""
+    """Return the volumes of these names in these projects that are not being removed."""
     if not names:
         return []
     query = _volumes().where(_own.project_id.in_(project_ids), _own.name.in_(names), _own.removed_at.is_(None))
@@ -191,7 +200,7 @@ async def every(
     domain_id: UUID | None = None,
     node: str | None = None,
 ) -> list[Volume]:
-    """All of them; or those of some projects, and of a domain; or of these those that are on a node."""
+    """Return all volumes, or those of some projects and of a domain; with `node`, only those on that node."""
     seen: ColumnElement[bool] = true()
     if project_ids is not None:
         of_domain = () if domain_id is None else (projects.c.domain_id == domain_id,)
@@ -201,24 +210,29 @@ async def every(
     return [Volume(**row._mapping) for row in await connection.execute(query)]
 
 
-async def remove(connection: AsyncConnection, volume: Volume, *, actor: Actor, now: datetime) -> bool:
-    """Let it go, which its node has to confirm where there is something to delete; True if it is gone at once."""
+async def remove(
+    connection: AsyncConnection, volume: Volume, *, sight: Sight = EVERYTHING, actor: Actor, now: datetime
+) -> bool:
+    """Remove a volume; return True if it is gone at once, False if agents must delete its contents first.
+
+    Raise Conflict while it is mounted, with the names of those workloads that are within `sight`.
+    """
     current = await _locked(connection, volume.id)
     if current is None or current.removed_at is not None:
         raise not_there(f"volume {volume.name!r} in this project")
-    await _check_unused(connection, current)
-    await actions.record(connection, actor, "remove", "volume", current.path, now=now, before=current.state)
-    keepers = await _keepers(connection, current)
-    if not keepers:
+    await _check_unused(connection, current, sight)
+    await admin_actions.record(connection, actor, "remove", "volume", current.path, now=now, before=current.state)
+    owners = await _volume_nodes(connection, current)
+    if not owners:
         await _drop(connection, current, now)
         return True
     await connection.execute(update(volumes).where(_own.id == current.id).values(removed_at=now))
-    await events.append(connection, [_news(*keeper) for keeper in keepers], now)
+    await events.append(connection, [_node_event(*owner) for owner in owners], now)
     return False
 
 
 async def _locked(connection: AsyncConnection, volume_id: UUID) -> Volume | None:
-    """With its node before it, as everybody locks them."""
+    """Lock a volume after its node, the lock order used everywhere, and return it."""
     node_id = await connection.scalar(select(_own.node_id).where(_own.id == volume_id))
     if node_id is not None:
         await connection.execute(select(nodes.c.id).where(nodes.c.id == node_id).with_for_update(key_share=True))
@@ -227,28 +241,30 @@ async def _locked(connection: AsyncConnection, volume_id: UUID) -> Volume | None
     return None if row is None else Volume(**row._mapping)
 
 
-async def _check_unused(connection: AsyncConnection, volume: Volume) -> None:
-    # What is left of ended work on a node that does not answer may still write there.
+async def _check_unused(connection: AsyncConnection, volume: Volume, sight: Sight) -> None:
+    # Unfreed tasks of an ended workload, on a node that does not respond, may still write to the volume.
     charged = tasks.c.node_id.is_not(None) & tasks.c.freed_at.is_(None)
     left = exists().where(tasks.c.workload_id == workloads.c.id, charged)
     mounting = (
-        select(workloads.c.name)
+        select(workloads.c.name, shown_to(sight).label("seen"))
         .join(workload_volumes, workload_volumes.c.workload_id == workloads.c.id)
         .where(workload_volumes.c.volume_id == volume.id, or_(workloads.c.ended_at.is_(None), left))
         .order_by(workloads.c.name)
     )
-    names = list((await connection.execute(mounting)).scalars())
-    if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    rows = (await connection.execute(mounting)).all()
+    if rows:
+        names = [row.name for row in rows if row.seen]
+        others = f"{len(rows)} workload{'s' if len(rows) > 1 else ''} of other users"
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         raise Conflict(
-            f"volume {volume.name!r} is mounted by {names[0]}{more}; end what uses it first",
+            f"volume {volume.name!r} is mounted by {f'{names[0]}{more}' if names else others}; end what uses it first",
             code="volume-in-use",
-            details={"workloads": names[:10]},
+            details={"workloads": names[:10], "number": len(rows)},
         )
 
 
-async def _keepers(connection: AsyncConnection, volume: Volume) -> list[tuple[UUID, int]]:
-    """The nodes with an agent that can delete what is in it, and their generations."""
+async def _volume_nodes(connection: AsyncConnection, volume: Volume) -> list[tuple[UUID, int]]:
+    """Return the nodes with an agent that can delete the contents, with their generations."""
     here = nodes.c.pool_id == volume.pool_id if volume.shared else nodes.c.id == volume.node_id
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.generation).where(here, nodes.c.simulated.is_(False)).order_by(nodes.c.id)
@@ -257,7 +273,7 @@ async def _keepers(connection: AsyncConnection, volume: Volume) -> list[tuple[UU
 
 
 async def gone(connection: AsyncConnection, node_id: UUID, ids: Sequence[UUID], now: datetime) -> None:
-    """A node says that nothing is left of these; it speaks for what it was told to delete only."""
+    """Drop volumes that a node reports as deleted; only those that it was asked to delete are accepted."""
     for volume_id in sorted(set(ids) & {row.id for row in await to_delete(connection, node_id)}):
         volume = await _locked(connection, volume_id)
         if volume is not None and volume.removed_at is not None:
@@ -265,7 +281,7 @@ async def gone(connection: AsyncConnection, node_id: UUID, ids: Sequence[UUID], 
 
 
 async def to_delete(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
-    """What a node has to delete: its id, its project and, of a shared one, the folder that has those of its pool."""
+    """Return the volumes that a node has to delete: id, project and, for a shared one, the pool's folder."""
     folder = case((_own.shared, SHARED_FOLDER)).label("folder")
     rows = await connection.execute(
         select(_own.id, _own.project_id, folder)
@@ -277,11 +293,14 @@ async def to_delete(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
     return list(rows)
 
 
-async def leave_node(connection: AsyncConnection, node_id: UUID, now: datetime) -> None:
-    """The node is removed, and what is in its volumes with it; who waits for them is told. The node is locked."""
+async def detach_from_node(connection: AsyncConnection, node_id: UUID, now: datetime) -> None:
+    """Detach the volumes of a locked node that is being removed, and notify workloads that mount them.
+
+    Their contents are lost. Volumes being removed that no other node can delete are dropped.
+    """
     lost = list((await connection.execute(select(_own.id).where(_own.node_id == node_id))).scalars())
     await connection.execute(update(volumes).where(_own.node_id == node_id).values(node_id=None))
-    await events.append(connection, await news_of(connection, lost), now)
+    await events.append(connection, await mount_events(connection, lost), now)
     for volume_id in [*await _going(connection, lost), *await _going_with_the_last_node(connection, node_id)]:
         volume = await _locked(connection, volume_id)
         assert volume is not None
@@ -289,12 +308,12 @@ async def leave_node(connection: AsyncConnection, node_id: UUID, now: datetime) 
 
 
 async def _going(connection: AsyncConnection, ids: Collection[UUID]) -> list[UUID]:
-    query = select(_own.id).where(sets.among(_own.id, ids), _own.removed_at.is_not(None)).order_by(_own.id)
+    query = select(_own.id).where(batch_sql.among(_own.id, ids), _own.removed_at.is_not(None)).order_by(_own.id)
     return list((await connection.execute(query)).scalars())
 
 
 async def _going_with_the_last_node(connection: AsyncConnection, node_id: UUID) -> list[UUID]:
-    """Shared ones that are to go, where no other node could say when they are gone."""
+    """Return the shared volumes being removed whose deletion no other node could report."""
     other = nodes.alias()
     able = exists().where(other.c.pool_id == _own.pool_id, other.c.id != node_id, other.c.simulated.is_(False))
     rows = await connection.execute(
@@ -307,7 +326,7 @@ async def _going_with_the_last_node(connection: AsyncConnection, node_id: UUID) 
 
 
 async def check_none_shared(connection: AsyncConnection, pool_id: UUID, pool: str) -> None:
-    """Conflict where the nodes of a pool share volumes, which are where their folder is."""
+    """Raise Conflict if the pool has shared volumes: they are bound to its current folder."""
     here = select(_own.name).where(_own.pool_id == pool_id, _own.shared).limit(1)
     name = await connection.scalar(here)
     if name is not None:
@@ -321,9 +340,9 @@ async def number_on(connection: AsyncConnection, node_id: UUID) -> int:
     return int((await connection.execute(select(func.count()).where(_own.node_id == node_id))).scalar_one())
 
 
-async def news_of(connection: AsyncConnection, ids: Collection[UUID]) -> list[events.NewEvent]:
-    """For those who wait for these volumes: where they are is no longer as it was read."""
-    mounting = select(workload_volumes.c.workload_id).where(sets.among(workload_volumes.c.volume_id, ids))
+async def mount_events(connection: AsyncConnection, ids: Collection[UUID]) -> list[events.NewEvent]:
+    """Return events for the live workloads that mount these volumes, whose nodes have changed."""
+    mounting = select(workload_volumes.c.workload_id).where(batch_sql.among(workload_volumes.c.volume_id, ids))
     rows = await connection.execute(
         select(workloads.c.id, workloads.c.version)
         .where(workloads.c.id.in_(mounting), workloads.c.ended_at.is_(None))
@@ -332,20 +351,20 @@ async def news_of(connection: AsyncConnection, ids: Collection[UUID]) -> list[ev
     return [events.NewEvent("workload", row.id, row.version, "volumes", None, row.id) for row in rows]
 
 
-def _news(node_id: UUID, generation: int) -> events.NewEvent:
-    """Its agent has something to delete, or its counters have moved."""
+def _node_event(node_id: UUID, generation: int) -> events.NewEvent:
+    """Return the event that its agent has volumes to delete or that its counters have changed."""
     return events.NewEvent("node", node_id, generation, "volumes", node_id)
 
 
 async def _drop(connection: AsyncConnection, volume: Volume, now: datetime) -> None:
-    """The row goes, and with it what it counts."""
+    """Delete the row and subtract its size from all counters."""
     await connection.execute(delete(volumes).where(_own.id == volume.id))
     if volume.node_id is not None:
-        writes = sets.Writes.on(connection)
+        writes = batch_sql.Writes.on(connection)
         writes.add(COUNT_ON_NODES, [(volume.node_id, -volume.size)], expected=1)
         generation = select(nodes.c.generation).where(nodes.c.id == volume.node_id)
-        events.tell(writes, [_news(volume.node_id, (await connection.execute(generation)).scalar_one())], now)
-        await writes.make(connection)
+        events.add(writes, [_node_event(volume.node_id, (await connection.execute(generation)).scalar_one())], now)
+        await writes.execute(connection)
     await _charge(connection, volume, -volume.size, now)
 
 

@@ -6,6 +6,7 @@ agent reports what became of its tasks. Anything may be sent twice: a repeated o
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
@@ -13,17 +14,17 @@ import msgspec
 
 PROTOCOL = 3
 OLDEST_PROTOCOL = 1
-"""Of agents that a server still works with."""
+"""The oldest agent protocol that a server supports."""
 WELCOMED_SINCE = 2
-"""Agents of an older protocol expect no welcome, and send heartbeats at a pace of their own."""
+"""Agents of an older protocol expect no welcome, and choose their own heartbeat interval."""
 CHANNELS_SINCE = 3
-"""Agents of an older protocol know no way into their tasks."""
+"""Agents of an older protocol have no channels into tasks."""
 
 SECRETS_SINCE = 3
 """Agents of an older protocol would start a task without its secrets."""
 
 NODE_HEADER = "Mooring-Node"
-"""In which an agent names its node: a server that never heard of it has no reason to end its tasks."""
+"""The header in which an agent names its node: a server that does not know it must not end its tasks."""
 
 
 class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine has. Amounts in base units (millicores, bytes, thousandths of a device)."""
+    """The inventory of the machine. Amounts in base units (millicores, bytes, thousandths of a device)."""
 
     hostname: str
     architecture: str
@@ -45,21 +46,25 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     agent_version: str
     enforces: dict[str, str] = {}
-    """Per slot: how a limit is kept (`cgroup`, `rlimit`, `none`)."""
+    """By slot, the enforcement of limits (`cgroup`, `rlimit`, `none`)."""
     devices: dict[str, list[DeviceFact]] = {}
-    """Per slot the single devices behind it."""
+    """By slot, its devices."""
     licence: str | None = None
     machine_image: str | None = None
     machine_image_version: str = ""
-    """What the machine was made from, and the licence that it has, as its operator says."""
+    """The machine's image and its licence, as configured by its operator."""
     address: str | None = None
-    """Where other nodes reach it: as its operator says, or where the agent's own connection comes from."""
+    """The address for other nodes: configured by the operator, or the source of the agent's connection."""
+    isolation: str = "none"
+    """Level of `model.isolation` that process tasks get here."""
+    isolation_reason: str = ""
+    """The reason why it is not higher."""
     multi_tenant: bool = False
-    """True: tasks of any tenant run under their own OS user. False: only the owner's tasks may come here."""
+    """True: tasks of each tenant run as their own OS user. False: only the owner's tasks may run here."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """POST /api/agent/join: a one-time token against a credential for this node."""
+    """POST /api/agent/join: exchanges a one-time token for a credential of this node."""
 
     token: str
     name: str
@@ -116,6 +121,10 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     privileged: bool = False
     shared_memory: int | None = None
     terminal: bool = False
+    script: str | None = None
+    stdin: bool = False
+    terminal_rows: int = 24
+    terminal_columns: int = 80
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,22 +133,32 @@ class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Literal["named", "host", "scratch", "shared"] = "scratch"
     path: str | None = None
-    """Of a host volume: the folder on the node. Of one that all nodes share: the folder that has those of the pool."""
+    """Of a host volume: the folder on the node. Of a shared one: the folder with the pool's shared volumes."""
     volume_id: UUID | None = None
-    """Of one that is the project's."""
+    """The project of a named volume."""
+
+
+class LocalFolderSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The folder of the submitter that the task works in, if the node has this very folder and the task its owner."""
+
+    folder: str
+    uid: int
+    boot_id: str
+    device: int
+    inode: int
 
 
 class RemovedVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume of a project of which nothing is to be left on the node."""
+    """A volume of a project to delete from the node."""
 
     volume_id: UUID
     project_id: UUID
     path: str | None = None
-    """Of one that all nodes share: the folder that has those of the pool."""
+    """Of a shared volume: the folder with the pool's shared volumes."""
 
 
 class RegistryLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """How the task's project logs in to a registry. Never written to disk, never logged."""
+    """A registry login of the task's project. Never written to disk, never logged."""
 
     registry: str
     username: str
@@ -150,7 +169,7 @@ class RegistryLogin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True):
-    """What a secret of the project says. On the node it is in memory only, never logged."""
+    """The value of a project secret. On the node it is in memory only, never logged."""
 
     name: str
     value: bytes
@@ -166,13 +185,13 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """`main`, `sub1`, `sub2`."""
     address: str | None = None
-    """Its own where both are in one network, else that of its node; None while there is none that leads there."""
+    """Its own address if both are in one network, else that of its node; None while there is none."""
     ports: list[int] = []
-    """What is its own of that address, in the order of its ports."""
+    """Its ports at that address, in the order of its container ports."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose task it is, as far as the node must know."""
+    """The owner of the task, as far as the node must know."""
 
     user_id: UUID
     project_id: UUID
@@ -183,7 +202,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """What the task's processes are sent before its time is over, once for each such time."""
+    """The signal sent to the task before its time limit, once per deadline."""
 
     at: float
     """In seconds since 1970."""
@@ -198,19 +217,22 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     attempt: int
     action: Literal["prepare", "run", "stop"]
-    """`prepare`: make everything ready to start it, and say so; it may yet go elsewhere."""
+    """`prepare`: prepare its start and report; it may still be placed elsewhere."""
     started: bool = False
-    """It was reported as running before: whoever has no record of it must not start it a second time."""
+    """It was reported as running before: an agent without a record of it must not start it again."""
     owner: Owner
     ports: list[int] = []
-    """Ports of the node that are the task's own."""
+    """Ports of the node that are assigned to the task."""
     devices: dict[str, list[tuple[int, int]]] = {}
-    """Per slot the devices of the node that are the task's own: index and amount."""
+    """By slot, the devices of the node that are assigned to the task: index and amount."""
     variables: dict[str, str] = {}
-    """What it is told about its place in its workload, in its environment."""
+    """Environment variables that name its node and project, and describe its position in its workload."""
     containers: list[ContainerSpec]
     init_containers: list[ContainerSpec] = []
     volumes: list[VolumeSpec] = []
+    upload_id: UUID | None = None
+    """The upload whose files it finds in its working folder."""
+    local_folder: LocalFolderSpec | None = None
     logins: list[RegistryLogin] = []
     """For the registries of its images; of tasks that are not started yet."""
     secrets: list[Secret] = []
@@ -218,11 +240,21 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     peers: list[Peer] = []
     """Of a session with several tasks: all of them, itself included, in order; of tasks that are not started yet."""
     quality: Literal["Guaranteed", "Burstable", "BestEffort"] = "Burstable"
-    """Who is hurt last when the node runs short of memory."""
+    """The quality-of-service class: the order of OOM kills on the node."""
     restart: Literal["never", "on-failure", "always"]
     max_restarts: int
     grace_seconds: int
     warning: EndWarning | None = None
+
+
+class LastExit(msgspec.Struct, frozen=True, kw_only=True):
+    """The last end of a container of a living task, which is restarted."""
+
+    code: str
+    reason: str
+    exit_code: int | None = None
+    retry_at: float | None = None
+    """Unix time of the restart; None: it has been restarted."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,21 +265,25 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
     exit_code: int | None = None
     restarts: int = 0
+    crashes: int = 0
+    """Ends of its containers soon after their start, in a row, up to now."""
+    last_exit: LastExit | None = None
+    """Of a task that has not ended: the last end of one of its containers."""
     reason: str = ""
     code: str = ""
-    """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
+    """The code of the reason, such as `start-failed`, `out-of-memory`, `killed`."""
     heard: int = 0
-    """Of one that is only to be made ready: how much was heard of what it fetches. It gets on while this grows."""
+    """Of a task in preparation: bytes or steps of its image pull so far. It makes progress while this grows."""
     ready: bool = True
-    """Its readiness probes say yes, or it has none."""
+    """Its readiness probes succeed, or it has none."""
     digests: dict[str, str] = {}
-    """By container: what its image was when it was started."""
+    """By container, the digest of its image at its start."""
     address: str | None = None
-    """Where its peers reach it, if the engine gives it an address."""
+    """Its address for peers, if the container engine assigns one."""
 
 
 class LivingTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that has not ended on the node, whoever asked for it."""
+    """A task that has not ended on the node, whichever server started it."""
 
     task_id: UUID
     workload_name: str = ""
@@ -257,7 +293,7 @@ class LivingTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """Run now and then on every node of a pool, without a shell; exit code 0: the node may take new tasks."""
+    """A health check that runs periodically on every node of a pool, without a shell; exit code 0: healthy."""
 
     command: list[str]
     interval_seconds: float
@@ -265,19 +301,19 @@ class HealthProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
-    """The answer to hello, and again whenever something of it changes."""
+    """The answer to hello, sent again whenever it changes."""
 
     protocol: int
     server_version: str
     heartbeat_seconds: float
-    """The pause between two heartbeats."""
+    """The interval of heartbeats."""
     measure_seconds: float | None = None
-    """The pause between two measures; None: the server is older than they are."""
+    """The interval of measurements; None: the server predates them."""
     health: HealthProgram | None = None
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
-    """Everything that should be on the node, whole.
+    """The complete desired state of the node.
 
     What lives there and is not listed is a stray: the agent tells of it, and ends it when `end` names it.
     """
@@ -286,7 +322,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     tasks: list[DesiredTask]
     end: list[UUID] = []
     removed_volumes: list[RemovedVolume] = []
-    """Until the agent has said that they are gone."""
+    """Repeated until the agent confirms that they are gone."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
@@ -296,7 +332,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
 
 
 class LogRequest(msgspec.Struct, frozen=True, kw_only=True, tag="log-request"):
-    """Send the output of a task: the last `tail` lines (None: all that is kept), then follow until it ends if asked."""
+    """Send the output of a task: the last `tail` lines (None: all that is kept), then, with `follow`, until it ends."""
 
     request_id: UUID
     task_id: UUID
@@ -310,7 +346,7 @@ class LogCancel(msgspec.Struct, frozen=True, kw_only=True, tag="log-cancel"):
 
 
 class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec"):
-    """Run a command in a container of the task, beside what runs there."""
+    """Run a command in a container of the task."""
 
     command: list[str]
     terminal: bool = False
@@ -319,11 +355,16 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec"):
 
 
 class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
-    """Be connected with input and output of the container itself."""
+    """Attach to the input and output of the container."""
+
+    replay: bool = False
+    """Send the latest output before the attachment first."""
+    output: bool = True
+    """False: only pass input."""
 
 
 class Dial(msgspec.Struct, frozen=True, kw_only=True, tag="dial"):
-    """Be connected with what listens on this port of the task."""
+    """Connect to this port of the task."""
 
     port: int
 
@@ -335,7 +376,7 @@ class FetchFiles(msgspec.Struct, frozen=True, kw_only=True, tag="fetch-files"):
 
 
 class StoreFiles(msgspec.Struct, frozen=True, kw_only=True, tag="store-files"):
-    """What comes is tar, taken apart in this folder of the container."""
+    """Extract the tar archive that follows into this folder of the container."""
 
     path: str
 
@@ -344,7 +385,7 @@ Purpose = Exec | Attach | Dial | FetchFiles | StoreFiles
 
 
 class ChannelOpen(msgspec.Struct, frozen=True, kw_only=True, tag="channel-open"):
-    """A way in: bytes in both directions between somebody who may and a task, until either side ends it."""
+    """A channel: bytes in both directions between an authorised user and a task, until either side ends it."""
 
     channel_id: UUID
     task_id: UUID
@@ -354,7 +395,7 @@ class ChannelOpen(msgspec.Struct, frozen=True, kw_only=True, tag="channel-open")
 
 
 class ChannelResize(msgspec.Struct, frozen=True, kw_only=True, tag="channel-resize"):
-    """The terminal at the other end has this size now."""
+    """The new size of the terminal at the other end."""
 
     channel_id: UUID
     rows: int
@@ -362,7 +403,7 @@ class ChannelResize(msgspec.Struct, frozen=True, kw_only=True, tag="channel-resi
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """The server cannot go on with this agent (credential revoked, node removed, protocol too old); it closes next."""
+    """The server rejects this agent (credential revoked, node removed, protocol too old) and closes the connection."""
 
     code: str
     message: str
@@ -375,7 +416,19 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     protocol: int
     facts: Facts
     tasks: list[LivingTask] = []
-    """All that live on the node: the server sees at once which of them it does not know."""
+    """All living tasks of the node, so that the server finds those that it does not know."""
+
+
+class BackgroundTaskState(msgspec.Struct, frozen=True, kw_only=True):
+    """A background task of the agent that has failed at least once."""
+
+    name: str
+    status: Literal["running", "restarting", "failing"]
+    failures: int
+    started_at: datetime | None = None
+    error: str | None = None
+    """The last failure."""
+    failed_at: datetime | None = None
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -383,9 +436,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     memory_percent: float
     disk_percent: float
     problem: str | None = None
-    """Set while the node should get nothing new, e.g. a nearly full disk."""
+    """Set while the node accepts no new tasks, for example because of a nearly full disk."""
     stopping: bool = False
-    """The agent leaves in order."""
+    """The agent shuts down in an orderly way."""
+    background: list[BackgroundTaskState] = []
+    """Background tasks that have failed, including those that recovered."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
@@ -394,13 +449,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
 
 
 class Strays(msgspec.Struct, frozen=True, kw_only=True, tag="strays"):
-    """The tasks that live on the node and are not listed: all of them, whenever it is others than before."""
+    """The living tasks of the node that are not listed: all of them, whenever the set changes."""
 
     tasks: list[LivingTask]
 
 
 class VolumesGone(msgspec.Struct, frozen=True, kw_only=True, tag="volumes-gone"):
-    """Nothing is left on the node of volumes that were to be removed."""
+    """These volumes have been deleted from the node."""
 
     volumes: list[UUID]
 
@@ -413,20 +468,20 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
 
 
 class Images(msgspec.Struct, frozen=True, kw_only=True, tag="images"):
-    """The images that are present on the node with their bytes: all of them, whenever it is others than before."""
+    """The images on the node with their sizes in bytes: all of them, whenever the set changes."""
 
     images: dict[str, int]
 
 
 class TaskMeasure(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task used: of the processor on average since the last measure, of the rest at this moment."""
+    """Measured use of a task: CPU as the average since the last measurement, the rest at this moment."""
 
     task_id: UUID
     cpu_millicores: int
     memory_bytes: int
     read_bytes: int = 0
     written_bytes: int = 0
-    """Since its start, as what it received and sent."""
+    """Since its start, as are the bytes received and sent."""
     received_bytes: int = 0
     sent_bytes: int = 0
 

@@ -1,4 +1,4 @@
-"""Ways into a task as people's programs open them: a WebSocket each, one opening in JSON, then binary frames.
+"""Channels into a task as clients open them: one WebSocket each, one opening in JSON, then binary frames.
 
 The first byte of a frame says what it is (`Kind`). Data goes both ways; either side sends at most as many bytes as
 the other takes: CHANNEL_WINDOW, and as many more as its window frames say.
@@ -24,15 +24,15 @@ Lines = Annotated[int, Field(ge=1, le=65535)]
 
 class Kind(IntEnum):
     DATA = 0
-    """Input, or output; without any byte: this direction is over."""
+    """Input or output; empty: end of this direction."""
     ERROR_DATA = 1
     """Standard error of a command without a terminal."""
     WINDOW = 2
-    """So many bytes more are taken, as four bytes, the highest first."""
+    """Grant of this many more bytes, as four bytes, big-endian."""
     SIZE = 3
-    """Rows and columns of the terminal, as two bytes each, the highest first."""
+    """Rows and columns of the terminal, as two bytes each, big-endian."""
     END = 4
-    """How it ended, as JSON: an `Ending`. Nothing follows."""
+    """The end, as JSON: an `ChannelResult`. Nothing follows."""
 
 
 class _Opening(Request):
@@ -40,7 +40,7 @@ class _Opening(Request):
 
 
 class ExecOpening(_Opening):
-    """Run a command in a task, beside what runs there."""
+    """Run a command in a running task."""
 
     command: list[Text] = Field(min_length=1, max_length=MAX_COMMAND)
     terminal: bool = False
@@ -49,21 +49,24 @@ class ExecOpening(_Opening):
 
 
 class AttachOpening(_Opening):
-    """Be connected with the input and output of a container itself."""
+    """Attach to the input and output of a container."""
+
+    replay: bool = Field(default=False, description="First send the latest output from before")
+    output: bool = Field(default=True, description="Send output; otherwise only pass input")
 
 
 class ForwardOpening(Request):
-    """Be connected with what listens on a port of a task."""
+    """Connect to a port of a task."""
 
     port: Port | None = Field(default=None, description="Else the first port that the task was given")
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a way in ended: with the exit code of a command, or with a problem."""
+class ChannelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of a channel: the exit code of a command, or an error."""
 
     exit_code: int | None = None
     status: int | None = None
-    """Of the problem, as an answer over HTTP would have it."""
+    """The code of the error, as in an HTTP response."""
     code: str | None = None
     message: str = ""
 
@@ -82,7 +85,7 @@ class Window(msgspec.Struct, frozen=True):
     count: int
 
 
-Frame = Data | Window | Size | Ending
+Frame = Data | Window | Size | ChannelResult
 
 
 def encode(frame: Frame) -> bytes:
@@ -93,12 +96,12 @@ def encode(frame: Frame) -> bytes:
             return struct.pack("!BI", Kind.WINDOW, frame.count)
         case Size():
             return struct.pack("!BHH", Kind.SIZE, frame.rows, frame.columns)
-        case Ending():
+        case ChannelResult():
             return bytes((Kind.END,)) + msgspec.json.encode(frame)
 
 
 def decode(frame: bytes) -> Frame:
-    """InvalidInput where it is no frame."""
+    """Raise InvalidInput if it is not a frame."""
     try:
         kind, rest = Kind(frame[0]), frame[1:]
         match kind:
@@ -109,6 +112,6 @@ def decode(frame: bytes) -> Frame:
             case Kind.SIZE:
                 return Size(*struct.unpack("!HH", rest))
             case Kind.END:
-                return msgspec.json.decode(rest, type=Ending)
+                return msgspec.json.decode(rest, type=ChannelResult)
     except (IndexError, ValueError, struct.error, msgspec.MsgspecError):
-        raise InvalidInput("this is no frame of a way in", code="invalid-frame") from None
+        raise InvalidInput("this is not a frame of a channel", code="invalid-frame") from None

@@ -1,4 +1,4 @@
-"""Flow control of a way in: each side says how many bytes it takes, so that a slow reader holds up nobody else."""
+"""Flow control of a channel: each side grants the bytes that it accepts, so that a slow reader delays nobody else."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from mooring.wire.agent import CHANNEL_WINDOW
+from mooring.wire.agents.agent_protocol import CHANNEL_WINDOW
 
 PIECE_BYTES = 32 * 1024
-"""Of one message at most: others on the same stream wait for no more than that."""
+"""Maximum size of one message, which bounds the delay of others on the same stream."""
 
 
 class Link(Protocol):
-    """How a side's messages get to the other one."""
+    """The transport that carries the messages of one side to the other."""
 
     async def data(self, data: bytes, error: bool) -> None: ...
 
@@ -21,22 +21,27 @@ class Link(Protocol):
 
 
 class Side:
-    """One side of a link. What comes from the other one is handed in by `take`, `grant` and `end`, which never wait."""
+    """One side of a link. Messages of the other side arrive through `take`, `grant` and `end`, which never wait."""
 
     def __init__(self, link: Link) -> None:
         self.ended = asyncio.Event()
-        """The other side is gone, or has said that it is over."""
+        """The other side is gone, or has ended the channel."""
         self._link = link
         self._credit = CHANNEL_WINDOW
-        self._room = asyncio.Event()
+        self._window_opened = asyncio.Event()
         self._window = CHANNEL_WINDOW
         self._arrived: deque[tuple[bytearray, bool]] = deque()
         self._arrival = asyncio.Event()
         self._complete = False
         self._consumed = 0
 
+    @property
+    def complete(self) -> bool:
+        """The other side has ended its direction, rather than left."""
+        return self._complete
+
     async def read(self) -> tuple[bytes, bool] | None:
-        """What has come, and whether it is standard error; None: nothing more will."""
+        """Return the next bytes, and whether they are standard error; None at the end."""
         while not self._arrived:
             if self._complete or self.ended.is_set():
                 return None
@@ -51,15 +56,15 @@ class Side:
         return bytes(data), error
 
     async def write(self, data: bytes, error: bool = False) -> None:
-        """Send as the other side takes it; none at all: nothing more will come. Lost where nobody reads any more."""
+        """Send as the other side grants; empty: end of this direction. Discarded if nobody reads any more."""
         if not data:
             if not self.ended.is_set():
                 await self._link.data(b"", False)
             return
         while data and not self.ended.is_set():
             if self._credit <= 0:
-                self._room.clear()
-                await self._room.wait()
+                self._window_opened.clear()
+                await self._window_opened.wait()
                 continue
             piece = data[: min(self._credit, PIECE_BYTES)]
             data = data[len(piece) :]
@@ -67,14 +72,14 @@ class Side:
             await self._link.data(piece, error)
 
     def take(self, data: bytes, error: bool) -> bool:
-        """Keep what the other side has sent; False where that is more than it was allowed."""
+        """Queue received bytes; return False if they exceed the grant."""
         if not data:
             self._complete = True
         elif self._complete or len(data) > self._window:
             return False
         else:
             self._window -= len(data)
-            # Many small pieces together: a byte each would take a hundred times its room.
+            # Many small pieces together: one byte in each would take a hundred times its memory.
             if self._arrived and self._arrived[-1][1] is error and len(self._arrived[-1][0]) < PIECE_BYTES:
                 self._arrived[-1][0].extend(data)
             else:
@@ -84,10 +89,10 @@ class Side:
 
     def grant(self, count: int) -> None:
         self._credit += max(count, 0)
-        self._room.set()
+        self._window_opened.set()
 
     def end(self) -> None:
-        """Nothing comes any more and nothing is taken; what has come before can still be read."""
+        """End the link: nothing more is received or sent; bytes received before can still be read."""
         self.ended.set()
         self._arrival.set()
-        self._room.set()
+        self._window_opened.set()

@@ -15,12 +15,12 @@ class QuarantinedTask(Answer):
     node: str
     task_id: UUID
     workload_name: str
-    """What its workload was called; empty where the node does not know it either."""
+    """The name of its workload; empty if the node does not know it either."""
     seen_at: datetime
     ends_at: datetime
-    """From then on it is ended without a word of anybody."""
+    """It is ended automatically after this time."""
     confirmed_by: str | None
-    """Who let it be ended; null while it goes on."""
+    """The admin who ended it; null while it runs."""
 
 
 class QuarantineList(Answer):
@@ -28,7 +28,7 @@ class QuarantineList(Answer):
 
 
 class QuarantineEnd(Request):
-    """One task, those of a node, or all."""
+    """One task, those of a node, or all of them."""
 
     task_id: Annotated[UUID | None, Field(strict=False)] = None
     node: Name | None = None

@@ -1,4 +1,4 @@
-"""Pools that grow and shrink, as they travel: node templates, requests for nodes, and what the leader advises."""
+"""Schemas of autoscaling: node templates, requests for nodes, and recommendations of the leader."""
 
 from __future__ import annotations
 
@@ -8,25 +8,31 @@ from uuid import UUID
 
 from pydantic import Field
 
-from mooring.model.devices import MOST_DEVICES
+from mooring.model.resources.devices import MAX_DEVICES
 from mooring.wire.fields import INT32_MAX, MAX_LABELS, Answer, LabelName, Name, Quantity, Request, ShortText, SlotName
-from mooring.wire.placement import DeviceModel, LicenceName, MachineImageName, MachineVersion, TaintRequest
+from mooring.wire.workloads.placement import (
+    DeviceModel,
+    LicenceName,
+    MachineImageName,
+    MachineVersion,
+    TaintRequest,
+)
 
 
 class TemplateDevices(Request):
-    """So many devices that are alike."""
+    """A number of identical devices."""
 
-    count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = 1
+    count: Annotated[int, Field(ge=1, le=MAX_DEVICES)] = 1
     model: DeviceModel | None = None
     memory: Quantity | None = None
     """Of each."""
 
 
 class TemplateRequest(Request):
-    """What a node that is asked for will be like once it has joined."""
+    """The properties of a requested node once it has joined."""
 
     resources: Annotated[dict[SlotName, Quantity], Field(min_length=1, max_length=32)]
-    """What it will have to give."""
+    """Its allocatable amounts."""
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
     taints: Annotated[list[TaintRequest], Field(max_length=32)] = []
     architecture: ShortText = "x86_64"
@@ -40,13 +46,13 @@ class TemplateRequest(Request):
     """Behind slots of `resources`; where none are named they are whole ones of any model."""
     max_tasks: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     cost: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
-    """Of one node for an hour, in a unit that is the same for all templates of the pool."""
+    """Cost of one node per hour, in a unit common to all templates of the pool."""
     boot_seconds: Annotated[int, Field(ge=0, le=86_400)] = 1200
-    """From the request until the node can run tasks."""
+    """The time from the request until the node can run tasks."""
     least: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
-    """So many of its nodes stay although they are idle."""
+    """Minimum nodes of this template, which stay even if idle."""
     most: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
-    """There are at most so many of its nodes, those on their way included."""
+    """Maximum nodes of this template, requested ones included."""
 
 
 class TemplateTaint(Answer):
@@ -87,7 +93,7 @@ class TemplateList(Answer):
 
 
 class ScaleRequestView(Answer):
-    """Nodes of one template that a pool has asked for."""
+    """Nodes of one template that a pool has requested."""
 
     id: UUID
     pool: str
@@ -96,19 +102,19 @@ class ScaleRequestView(Answer):
     nodes: int
     joined: int
     workloads: list[UUID]
-    """For which they are."""
+    """The workloads that need them."""
     attempts: int
-    """How often its delivery was tried."""
+    """Attempts to deliver the request."""
     next_attempt_at: datetime | None = None
     error: str | None = None
     created_at: datetime
     delivered_at: datetime | None = None
     expires_at: datetime
-    """What has not joined by then is asked for again if it is still needed."""
+    """Nodes that have not joined by then are requested again if they are still needed."""
 
 
 class UnmetView(Answer):
-    """Work for which no more nodes are asked although it lacks room."""
+    """Pending work for which no more nodes are requested."""
 
     pool: str
     workload_id: UUID
@@ -118,12 +124,12 @@ class UnmetView(Answer):
 
 
 class AdviceView(Answer):
-    """A node that its pool can do without."""
+    """A node that its pool does not need."""
 
     pool: str
     node: str
     step: str
-    """`drain` it, or `remove` it since it is drained."""
+    """`drain` it, or `remove` it because it is drained."""
     since: datetime
 
 

@@ -1,4 +1,4 @@
-"""The time ahead as it travels: what runs, is booked, planned and free, in steps. Amounts are in base units."""
+"""Schemas of the timeline: running, booked, planned and free amounts by step, in base units."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from datetime import datetime
 from mooring.wire.fields import Answer
 
 
-class SlotOutlook(Answer):
+class SlotForecast(Answer):
     """One slot over the steps."""
 
     slot: str
     capacity: int
-    """Of the nodes that take work."""
+    """Of the schedulable nodes."""
     running: list[int]
-    """In each step the most at one moment, as far as ends are known; what has none runs on."""
+    """The maximum in each step, by known ends; work without an end runs on."""
     booked: list[int]
     planned: list[int]
-    """Of waiting work that has a planned start; of a pool alone, since its nodes may still change."""
+    """Of pending work with a planned start; by pool only, since its nodes may still change."""
     free: list[int]
-    """The least at one moment."""
+    """The minimum in each step."""
 
 
-class OutlookView(Answer):
+class ForecastView(Answer):
     pool: str
     node: str | None = None
     """None: all nodes of the pool together."""
     nodes: int
-    """Those that take work."""
-    slots: list[SlotOutlook]
+    """The number of schedulable nodes."""
+    slots: list[SlotForecast]
 
 
 class TimelineView(Answer):
     starts_at: datetime
     step_seconds: float
     steps: int
-    outlooks: list[OutlookView]
+    outlooks: list[ForecastView]

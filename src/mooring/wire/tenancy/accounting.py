@@ -1,4 +1,4 @@
-"""Schemas of accounting: what was used, what is left of ended work, and what would start now."""
+"""Schemas of accounting: past usage, records of ended workloads, current use, and free capacity."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from mooring.model.accounting import By
+from mooring.model.tenancy.accounting import By
 from mooring.wire.fields import Answer
 
 MAX_RECORDS = 1000
@@ -22,9 +22,9 @@ class UsageLine(Answer):
     hours: str
     """Slot hours, rounded to thousandths."""
     unit: str
-    """What an hour is one of: `Gi` for slots that count bytes, otherwise `1`."""
+    """The unit of the hours: `Gi` for slots that count bytes, otherwise `1`."""
     measured_hours: str | None = None
-    """How much of it was really used, as agents measured it; None: nobody did."""
+    """The amount in use as measured by agents; None if it was not measured."""
 
 
 class UsageReport(Answer):
@@ -36,7 +36,7 @@ class UsageReport(Answer):
 
 
 class TaskUse(Answer):
-    """What a task that runs uses, beside what it asked for. None: it was not measured lately, or asked for none."""
+    """The measured use of a running task, beside its request. None: not measured recently, or not requested."""
 
     task_id: UUID
     workload_id: UUID
@@ -58,14 +58,14 @@ class TaskUse(Answer):
     sent_per_second: int | None
     measured_at: datetime | None
     age_seconds: float | None
-    """How old it is: up to a minute more where the agent is connected to another server."""
+    """Age of the measurement; up to a minute more if the agent is connected to another server."""
 
 
 class TaskUseList(Answer):
     tasks: list[TaskUse]
-    """Those that use most first."""
+    """The tasks with the highest use first."""
     total: int
-    """How many run, of those that may be seen and were asked for."""
+    """The number of running tasks that match the query and may be seen."""
 
 
 class WorkloadRecord(Answer):
@@ -82,9 +82,9 @@ class WorkloadRecord(Answer):
     tasks: int
     attempts: int
     requested: dict[str, str]
-    """By each task."""
+    """The request of each task."""
     peak: dict[str, str]
-    """The most that all its tasks had at the same time."""
+    """The most that all its tasks occupied at the same time."""
     nodes: list[str]
     status: str
     reason: dict[str, Any] | None
@@ -99,14 +99,14 @@ class WorkloadRecordList(Answer):
     workloads: list[WorkloadRecord]
 
 
-class PoolRoom(Answer):
+class PoolFreeCapacity(Answer):
     pool: str
     nodes: int
-    """That take new tasks of whoever asks."""
+    """The nodes that accept new tasks of the user."""
     free: dict[str, str]
-    """On all of them together."""
+    """The total on these nodes."""
     largest: dict[str, str]
-    """The most of each slot that one task could get, if it asked for nothing else."""
+    """The most of each slot that one task could get if it requested nothing else."""
     boxes: list[dict[str, str]]
     """The largest requests of one task that would start now; none of them is a part of another."""
 
@@ -115,9 +115,9 @@ class QuotaLeft(Answer):
     scope: str
     name: str
     left: dict[str, str]
-    """Of what is limited."""
+    """By limited slot."""
 
 
-class Room(Answer):
-    pools: list[PoolRoom]
+class FreeCapacity(Answer):
+    pools: list[PoolFreeCapacity]
     quotas: list[QuotaLeft]

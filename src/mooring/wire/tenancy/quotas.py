@@ -1,4 +1,4 @@
-"""Schemas of quotas: how much tenants may use, and what of it they do."""
+"""Schemas of quotas: the limits of tenants, and their usage."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ ScopeName = Literal["keypair", "user", "project", "domain"]
 
 
 class QuotaChange(Request):
-    """Only what is named changes; null takes it away. Lowering a limit below what is in use stops nothing."""
+    """Only the given fields change; null removes a limit. Lowering a limit below the usage stops nothing."""
 
     limits: Annotated[dict[SlotName, Quantity | None], Field(max_length=MAX_SLOTS)] = {}
     """By slot; `sessions` and `private-sessions` count workloads."""
     until: Annotated[datetime | None, Field(strict=False)] = None
-    """The limits stand in place of the tenant's others until then."""
+    """The limits are temporary and replace the tenant's permanent ones until then."""
     guaranteed: Annotated[dict[SlotName, Quantity | None], Field(max_length=MAX_SLOTS)] = {}
-    """What a project has for sure in the pool."""
+    """The amounts that the project is guaranteed in the pool."""
     pool: Name | None = None
 
 
 class QuotaLine(Answer):
-    """One slot of one tenant; amounts as people write them."""
+    """One slot of one tenant; amounts in readable form."""
 
     scope: ScopeName
     tenant: str
@@ -37,7 +37,7 @@ class QuotaLine(Answer):
     limit: str | None
     """None: no limit of its own."""
     until: datetime | None = None
-    """When the limit is over: it stands in place of another until then."""
+    """The end of a temporary limit, which replaces the permanent one until then."""
     reserved: str
     used: str
     borrowed: str | None = None
@@ -46,7 +46,7 @@ class QuotaLine(Answer):
 
 
 class GuaranteeLine(Answer):
-    """What the project has for sure in a pool, and what it has there."""
+    """The guarantee of a project in a pool, and its use there."""
 
     pool: str
     slot: str

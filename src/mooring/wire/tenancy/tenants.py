@@ -1,4 +1,4 @@
-"""Tenants as they travel: domains, projects, members, keypairs, policies, access to pools, and what admins did."""
+"""Schemas of tenants: domains, projects, members, keypairs, policies, access to pools, and admin actions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from mooring.wire.fields import INT32_MAX, UNSHOWN, Answer, Name, Request, ShortText
+from mooring.wire.fields import (
+    INT32_MAX,
+    TAKES_AWAY,
+    UNSHOWN,
+    Answer,
+    Name,
+    Quantity,
+    Request,
+    ShortText,
+    SlotName,
+)
 
 PolicyName = Name | Literal[""]
 """A policy's name; "" for none."""
 Scope = Literal["all", "work", "read"]
+RuleNumber = Annotated[int, Field(ge=0, le=INT32_MAX)]
 
 
 class DomainRequest(Request):
@@ -19,10 +30,10 @@ class DomainRequest(Request):
 
 
 class TenantChange(Request):
-    """Only what is given changes; `policy` "" takes the policy away."""
+    """Only the given fields change; `policy` null or "" removes the policy."""
 
     active: bool | None = None
-    policy: PolicyName | None = None
+    policy: Annotated[PolicyName | None, TAKES_AWAY] = None
 
 
 class DomainView(Answer):
@@ -36,7 +47,7 @@ class DomainView(Answer):
 class ProjectRequest(Request):
     name: Name
     domain: Name | None = None
-    """None: the domain of the one who asks."""
+    """None: the domain of the caller."""
 
 
 class ProjectView(Answer):
@@ -63,14 +74,14 @@ class MemberView(Answer):
 
 class KeypairRequest(Request):
     user: Name | None = None
-    """None: the one who asks."""
+    """None: the caller."""
     project: Name | None = None
     """One that the user is a member of; None: its default project."""
     name: Name | None = None
     scope: Scope = "all"
-    """`read`: only looking; `work`: also handing in and ending work of one's own; `all`: whatever the user may do."""
+    """`read`: read only; `work`: also submit and end the user's own work; `all`: everything the user may do."""
     expires_in_seconds: Annotated[int, Field(ge=60, le=10 * 366 * 86400)] | None = None
-    """None: never."""
+    """None: never, or with the keypair that created it, if that one expires."""
 
 
 class KeypairChange(TenantChange):
@@ -86,9 +97,13 @@ class KeypairView(Answer):
     active: bool
     scope: str
     has_secret: bool
-    """Without one it cannot be used to log in: it carries the work that its user hands in after a login."""
+    """Without one it cannot be used to log in: it only owns the work that its user submits after a login."""
     expires_at: datetime | None
     last_used_at: datetime | None
+    unused_since: datetime | None = None
+    """The last use, or the creation if it was never used; None without a secret."""
+    parent_key: str | None = None
+    """The keypair that created it: it allows no more than that one, and ends with it."""
     policy: str | None
     created_at: datetime
     version: int
@@ -99,13 +114,67 @@ class KeypairCreated(KeypairView):
     """Shown in this answer only."""
 
 
+class PolicyRules(Request):
+    """The rules that a policy can set. A rule that is not set is inherited; null is no limit.
+
+    Requests carry rules as a mapping, which the server checks, so that an unknown rule is answered with the known ones.
+    """
+
+    limits: dict[SlotName, Quantity] | None = Field(
+        None, description="Maximum amount of a slot in use at once; replaces all limits."
+    )
+    unspecified: Literal["unlimited", "limited"] | None = Field(
+        None, description="Meaning of a slot without a limit: any amount, or none (default unlimited)."
+    )
+    max_sessions: RuleNumber | None = Field(
+        None, description="Maximum number of workloads on nodes at once; 0 is no limit."
+    )
+    max_private_sessions: RuleNumber | None = Field(
+        None, description="Maximum number of private workloads on nodes at once; 0 is no limit."
+    )
+    max_pending_tasks: RuleNumber | None = Field(
+        None,
+        description=(
+            "Maximum number of pending tasks; 0 is no limit (default 50000 for a user, 100000 for a project)."
+        ),
+    )
+    max_pending: RuleNumber | None = Field(None, description="Maximum number of pending workloads; 0 is no limit.")
+    max_pending_slots: dict[SlotName, Quantity] | None = Field(
+        None, description="Maximum amount of a slot that pending workloads request."
+    )
+    max_priority: RuleNumber | None = Field(None, description="Maximum priority; 0 is no limit.")
+    max_tasks: RuleNumber | None = Field(
+        None, description="Maximum number of tasks of a workload that is not an array; 0 is no limit."
+    )
+    max_array_size: RuleNumber | None = Field(
+        None, description="Maximum number of tasks of an array; 0 is no limit (default 10000)."
+    )
+    default_time_seconds: RuleNumber | None = Field(
+        None, description="Time limit of work that does not set one; 0 is no limit."
+    )
+    max_time_seconds: RuleNumber | None = Field(None, description="Maximum time limit; 0 is no limit.")
+    booking_horizon_seconds: RuleNumber | None = Field(
+        None, description="Maximum time until the start of a booking; 0 is no limit."
+    )
+    max_booking_seconds: RuleNumber | None = Field(None, description="Maximum duration of a booking; 0 is no limit.")
+    max_bookings: RuleNumber | None = Field(
+        None, description="Maximum number of unfinished bookings of a user; 0 is no limit."
+    )
+    max_booking_slot_hours: dict[SlotName, Quantity] | None = Field(
+        None, description="Maximum amount of a slot times hours in unfinished bookings of a user."
+    )
+    rights: list[Literal["private", "system", "designate"]] | None = Field(
+        None, description="Right to submit private or system sessions or to designate nodes; replaces all rights."
+    )
+
+
 class PolicyRequest(Request):
     name: Name
     rules: Annotated[dict[ShortText, Any], Field(max_length=64)] = {}
 
 
 class PolicyChange(Request):
-    """The rules that are given take the place of those of the same name."""
+    """The given rules replace those of the same name; the value `inherit` unsets a rule."""
 
     rules: Annotated[dict[ShortText, Any], Field(min_length=1, max_length=64)]
 
@@ -113,16 +182,16 @@ class PolicyChange(Request):
 class PolicyView(Answer):
     name: str
     rules: dict[str, Any]
-    """Those that differ from the default."""
+    """Those that it sets; all others are inherited."""
     carriers: int
-    """How many keypairs, users, projects and domains carry it."""
+    """The number of keypairs, users, projects and domains that have it."""
     created_at: datetime
     version: int
 
 
 class RevertRequest(Request):
     version: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    """The version to go back to; None: the one before the present."""
+    """The version to revert to; None: the previous one."""
 
 
 class PoolAccessRequest(Request):
@@ -146,7 +215,7 @@ class PoolAccessView(Answer):
 
 
 class ActionView(Answer):
-    """One change by an administrator, as it was recorded with it."""
+    """One recorded change by an administrator."""
 
     id: int
     at: datetime
@@ -165,4 +234,4 @@ class ActionList(Answer):
     actions: list[ActionView]
     """The newest first."""
     next: int | None
-    """Where older ones go on (`before`); None at the end."""
+    """The value of `before` for the next page of older actions; None on the last page."""

@@ -1,4 +1,4 @@
-"""What a request says about the containers of its tasks, and the volumes between them."""
+"""Containers of tasks in requests, and their volumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from mooring.model.containers import Capability
+from mooring.model.workloads.containers import Capability
 from mooring.wire.fields import (
     FILE_PATTERN,
     FOLDER_PATTERN,
@@ -19,6 +19,7 @@ from mooring.wire.fields import (
     Name,
     Quantity,
     Request,
+    Script,
     ShortText,
     SlotName,
     Text,
@@ -26,7 +27,7 @@ from mooring.wire.fields import (
 
 _MANY = 32
 _PERSON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
-_LONGEST_WAIT_SECONDS = 3600
+_MAX_WAIT_SECONDS = 3600
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 FolderPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=FOLDER_PATTERN)]
@@ -34,8 +35,9 @@ SecretFile = Annotated[str, StringConstraints(pattern=FILE_PATTERN)]
 ContainerUser = Annotated[str, StringConstraints(pattern=f"^{_PERSON}(:{_PERSON})?$")]
 UrlPath = Annotated[str, StringConstraints(max_length=1024, pattern=r"^/[!-~]*$")]
 Amounts = Annotated[dict[SlotName, Quantity], Field(max_length=32)]
-Seconds = Annotated[int, Field(ge=1, le=_LONGEST_WAIT_SECONDS)]
+Seconds = Annotated[int, Field(ge=1, le=_MAX_WAIT_SECONDS)]
 Times = Annotated[int, Field(ge=1, le=1000)]
+Lines = Annotated[int, Field(ge=1, le=65535)]
 
 
 class ProbeRequest(Request):
@@ -45,7 +47,7 @@ class ProbeRequest(Request):
     path: UrlPath | None = None
     """Of an HTTP request to the task itself; 200 to 399 is well."""
     port: Port | None = None
-    delay_seconds: Annotated[int, Field(ge=0, le=_LONGEST_WAIT_SECONDS)] = 0
+    delay_seconds: Annotated[int, Field(ge=0, le=_MAX_WAIT_SECONDS)] = 0
     """After its start, before the first question."""
     interval_seconds: Seconds = 10
     timeout_seconds: Seconds = 1
@@ -58,7 +60,7 @@ class ProbeRequest(Request):
 class MountRequest(Request):
     volume: Name
     path: FolderPath
-    """Where in the container."""
+    """The path in the container."""
     read_only: bool = False
 
 
@@ -79,22 +81,25 @@ class ContainerFields(Request):
     """None: a process on the node itself."""
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
     """Without one: as the image says."""
+    script: Script | None = None
+    """A script that runs instead of the image's entrypoint, by the interpreter of its first line (`#!`) or by `sh`. The
+    first word of `command` is its name, the others are its arguments."""
     environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
     working_folder: ShortText | None = None
     resources: Amounts = {}
     """Amounts by slot: {"cpu": "500m", "memory": "2Gi", "gpu": 1}."""
     limits: Amounts = {}
-    """What it may use at most, where that is more than it asks for; what is limited only is asked for as well."""
+    """The limit per slot, if it exceeds the request; a slot with a limit only is requested in the same amount."""
     pull: Literal["always", "if-not-present", "never"] = "if-not-present"
     ports: Annotated[list[Port], Field(max_length=_MANY)] = []
-    """What it listens on; the ports of its node that a task asks for (`placement.ports`) lead there in this order."""
+    """The ports it listens on; the node ports that a task requests (`placement.ports`) map to them in this order."""
     mounts: Annotated[list[MountRequest], Field(max_length=_MANY)] = []
     secrets: Annotated[dict[SecretFile, Name], Field(max_length=_MANY)] = {}
     """Names of secrets of the project by the file, in /run/secrets, that it finds each in."""
     readiness: ProbeRequest | None = None
     """Until it succeeds, and while it fails, nobody is sent to the task."""
     liveness: ProbeRequest | None = None
-    """Where it fails the container is killed and, if its restart policy says so, started again."""
+    """If it fails, the container is killed and, if its restart policy says so, restarted."""
     user: ContainerUser | None = None
     """`uid`, `uid:gid` or a name that its image knows. None: as the image says."""
     read_only: bool = False
@@ -102,11 +107,16 @@ class ContainerFields(Request):
     capabilities: list[Capability] = []
     """Those that it keeps; all others are dropped."""
     privileged: bool = False
-    """Where its pool allows that."""
+    """Allowed only if its pool permits it."""
     shared_memory: Quantity | None = None
     """Bytes of /dev/shm: 1Gi."""
     terminal: bool = False
     """It has a terminal and an input, which `mooring attach` reaches."""
+    stdin: bool = False
+    """Its standard input stays open, and `mooring attach` reaches it. A terminal has an input without this."""
+    terminal_rows: Lines = 24
+    terminal_columns: Lines = 80
+    """The size of the terminal at the start; it follows the window of an attached user."""
 
 
 class ContainerRequest(ContainerFields):
@@ -120,12 +130,12 @@ class InitContainerRequest(ContainerRequest):
 
 
 class TemplateFields(Request):
-    """What every task is made from, beside its containers."""
+    """The template of every task, except for its containers."""
 
     init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
     """They run one after the other, each to its end, before the containers start."""
     volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
-    """What the containers mount."""
+    """The volumes that the containers mount."""
     restart: Literal["never", "on-failure", "always"] | None = None
     """None: never for a session, always for a deployment."""
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
@@ -134,7 +144,7 @@ class TemplateFields(Request):
 
 
 class TaskTemplateRequest(TemplateFields):
-    """What every task is made from."""
+    """The template of every task."""
 
     containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of documents in files, by which editors complete, check and explain them."""
+"""The JSON Schema of manifests, with which editors complete, check and explain them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mooring.wire.manifests import MANIFEST, DeploymentManifest, LabManifest, SessionManifest
+from mooring.wire.workloads.manifests import (
+    MANIFEST,
+    DeploymentManifest,
+    LabManifest,
+    SessionManifest,
+)
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of one document, with what the fields mean."""
+    """Return the JSON Schema of one document, with descriptions of its fields."""
     made = MANIFEST.json_schema()
     models = {model.__name__: model for model in _models(DeploymentManifest, SessionManifest, LabManifest)}
     for name, definition in made["$defs"].items():
@@ -26,7 +31,7 @@ def schema() -> dict[str, Any]:
 
 
 def _models(*roots: type[BaseModel]) -> set[type[BaseModel]]:
-    """These and all that their fields are made of."""
+    """Return these models and all models of their fields."""
     found: set[type[BaseModel]] = set()
     waiting: list[Any] = list(roots)
     while waiting:
@@ -41,7 +46,7 @@ def _models(*roots: type[BaseModel]) -> set[type[BaseModel]]:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """What is written below its fields, and those of its bases."""
+    """Return the docstrings of its fields, and of those of its bases."""
     words: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if not issubclass(base, BaseModel) or base is BaseModel:
@@ -56,7 +61,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _take_fractions(part: Any) -> None:
-    """Amounts may be written as fractions in files, where they are read as they stand."""
+    """Amounts may be written as fractions in manifests, where they are read exactly."""
     if isinstance(part, dict):
         if part.get("type") == "integer" and part.get("maximum") == 2**63 - 1:
             part["type"] = "number"

@@ -1,4 +1,4 @@
-"""What stands in files: one document per workload, in the words of requests."""
+"""Manifests: one document per workload, with the fields of requests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.containers import TaskTemplateRequest
 from mooring.wire.fields import Name, said
-from mooring.wire.rollouts import RolloutRequest, UpdateRequest
-from mooring.wire.timeslots import LabRequest, PromiseRequest
-from mooring.wire.workloads import WorkloadFields
+from mooring.wire.workloads.containers import TaskTemplateRequest
+from mooring.wire.workloads.rollouts import RolloutRequest, UpdateRequest
+from mooring.wire.workloads.timeslots import LabRequest, PromiseRequest
+from mooring.wire.workloads.workload_fields import WorkloadFields
+from mooring.wire.workloads.workloads import WorkloadRequest
 
 
 class DeploymentManifest(WorkloadFields):
@@ -21,7 +21,7 @@ class DeploymentManifest(WorkloadFields):
     name: Name
     type: Name = "compute"
     rollout: RolloutRequest | None = None
-    """How its tasks are replaced when it changes."""
+    """The rollout policy: the replacement of its tasks when it changes."""
 
 
 class SessionManifest(WorkloadFields):
@@ -33,7 +33,7 @@ class SessionManifest(WorkloadFields):
 
 
 class LabManifest(WorkloadFields, PromiseRequest):
-    """Work in a window of time, with room of its own: `start`, and one of `end` and `duration`."""
+    """Work in a window of time, with reserved capacity: `start`, and one of `end` and `duration`."""
 
     kind: Literal["lab"]
     name: Name
@@ -45,14 +45,14 @@ MANIFEST: TypeAdapter[DeploymentManifest | SessionManifest | LabManifest] = Type
 
 
 def workload_request(manifest: Manifest) -> WorkloadRequest:
-    """What is asked for of the workload itself."""
+    """Return the request for the workload itself."""
     fields = said(manifest, WorkloadRequest)
     fields["kind"] = "deployment" if manifest.kind == "deployment" else "session"
     return WorkloadRequest(**fields | {"type": manifest.type})
 
 
 def update_request(manifest: DeploymentManifest, *, cause: str) -> UpdateRequest:
-    """What makes a deployment that is there what the manifest says, as far as it can be changed."""
+    """Return the update that makes an existing deployment match the manifest, as far as it can be changed."""
     template = TaskTemplateRequest(**said(manifest, TaskTemplateRequest))
     replicas = manifest.replicas if "replicas" in manifest.model_fields_set else None
     return UpdateRequest(template=template, replicas=replicas, rollout=manifest.rollout, cause=cause)

@@ -1,4 +1,4 @@
-"""What a request says about the place of its tasks, beyond amounts. Words are Kubernetes' where Kubernetes has them."""
+"""Placement constraints of requests. Names follow Kubernetes where it has them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from mooring.model.groups import LONGEST_NAME
 from mooring.model.names import NAME_PATTERN
+from mooring.model.workloads.groups import MAX_NAME_LENGTH
 from mooring.wire.fields import INT32_MAX, LabelName, Name, Quantity, Request, SlotName
 
 _MANY = 32
@@ -29,7 +29,7 @@ class RequirementRequest(Request):
 
 
 class NodeTermRequest(Request):
-    """All of them hold."""
+    """All requirements must hold."""
 
     match: Annotated[list[RequirementRequest], Field(min_length=1, max_length=_MANY)]
 
@@ -50,7 +50,7 @@ class TolerationRequest(Request):
     value: LabelValue = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
-    """With the effect NoExecute: how long a running task stays beside such a taint; not given: for ever."""
+    """With the effect NoExecute: the time that a running task stays on the node; not given: indefinitely."""
 
 
 class TasksRequest(Request):
@@ -63,7 +63,7 @@ class TasksRequest(Request):
 
 class PreferredTasksRequest(TasksRequest):
     weight: Annotated[int, Field(ge=-100, le=100)]
-    """Below zero: rather apart."""
+    """Negative: prefer to be apart."""
 
 
 class SpreadRequest(TasksRequest):
@@ -80,13 +80,13 @@ class HostPortRequest(Request):
 
 
 class DevicesRequest(Request):
-    """What each device that a task is given of a slot must be, beyond the amount."""
+    """Requirements for each device of a slot that a task is assigned."""
 
     slot: SlotName = "gpu"
     models: Annotated[list[DeviceModel], Field(max_length=_MANY)] = []
-    """Any of them; none named: any model."""
+    """Any of these models; empty: any model."""
     memory: Quantity = 0
-    """Device memory that comes with its share of each device: half a device brings half of its memory."""
+    """Device memory that comes with the device share: half a device brings half of its memory."""
 
 
 class MachineImageRequest(Request):
@@ -99,9 +99,9 @@ class MachineImageRequest(Request):
 
 
 class GroupRequest(Request):
-    """Workloads of the same user that name it are members: apart or together on nodes, by wish or strictly."""
+    """A group of the user's workloads that are spread over nodes or packed together, as a preference or strictly."""
 
-    name: Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=LONGEST_NAME)]
+    name: Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_LENGTH)]
     direction: Literal["spread", "pack"] = "spread"
     enforcement: Literal["preferred", "strict"] = "preferred"
 
@@ -109,7 +109,7 @@ class GroupRequest(Request):
 class PlacementRequest(Request):
     node_selector: Annotated[dict[LabelName, LabelValue], Field(max_length=_MANY)] = {}
     node_affinity: Annotated[list[NodeTermRequest], Field(max_length=_MANY)] = []
-    """Any of them holds."""
+    """At least one must hold."""
     preferred_nodes: Annotated[list[PreferredNodesRequest], Field(max_length=_MANY)] = []
     tolerations: Annotated[list[TolerationRequest], Field(max_length=_MANY)] = []
     affinity: Annotated[list[TasksRequest], Field(max_length=_MANY)] = []
@@ -118,12 +118,16 @@ class PlacementRequest(Request):
     spread: Annotated[list[SpreadRequest], Field(max_length=_MANY)] = []
     host_ports: Annotated[list[HostPortRequest], Field(max_length=_MANY)] = []
     ports: Annotated[int, Field(ge=0, le=_MANY)] = 0
-    """How many ports of the node's range each task needs; their numbers come in its environment (MOORING_PORTS)."""
+    """The number of node ports that each task needs; it finds them in its environment (MOORING_PORTS)."""
     devices: Annotated[list[DevicesRequest], Field(max_length=_MANY)] = []
     licence: LicenceName | None = None
     """Only nodes whose licence covers it and has a session left."""
     machine_image: MachineImageRequest | None = None
+    volume_zones: Annotated[
+        dict[LabelName, Annotated[list[LabelValue], Field(min_length=1, max_length=_MANY)]], Field(max_length=_MANY)
+    ] = {}
+    """By label key, the zones or regions in which the task's volumes can be reached; other nodes are excluded."""
     nodes: Annotated[list[Name], Field(max_length=_MANY)] = []
-    """Preferred before every score."""
+    """Preferred regardless of score."""
     nodes_strictly: bool = False
-    """Only those nodes; this needs a right."""
+    """Only these nodes; this needs the right `designate`."""

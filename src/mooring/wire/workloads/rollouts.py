@@ -8,7 +8,6 @@ from uuid import UUID
 
 from pydantic import Field, StringConstraints
 
-from mooring.wire.containers import TaskTemplateRequest
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_COMMAND,
@@ -24,24 +23,25 @@ from mooring.wire.fields import (
     SlotName,
     Text,
 )
+from mooring.wire.workloads.containers import TaskTemplateRequest
 
 Share = Annotated[int, Field(ge=0, le=MAX_TASKS)] | Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}%?$")]
 """A number of tasks, or a percentage of those that are wanted: 1, "25%"."""
 
 
 class RolloutRequest(Request):
-    """How tasks are replaced, from now on; what is not given stays as it is."""
+    """The rollout policy from now on; only the given fields change."""
 
     surge: Share | None = None
-    """So many tasks more than wanted there may be; at first 1."""
+    """Maximum extra replicas during an update (default 1)."""
     unavailable: Share | None = None
-    """So many fewer than wanted may be ready; at first 0."""
+    """Maximum unavailable replicas during an update (default 0)."""
     steady_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """So long a task has to be ready without a break before it counts for what is replaced next; at first 0."""
+    """Seconds that a task has to be ready before it counts as available (default 0)."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """Between leaving the endpoints and being stopped; at first 5."""
+    """Seconds between leaving the endpoints and the stop (default 5)."""
     deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
-    """It stops when nothing got better for so long; at first 600."""
+    """Seconds without progress after which the rollout stalls (default 600)."""
 
 
 class UpdateRequest(Request):
@@ -49,7 +49,7 @@ class UpdateRequest(Request):
 
     template: TaskTemplateRequest | None = None
     container: Name | None = None
-    """Which one the following is about; None: the first."""
+    """The container that the following fields change; None: the first."""
     image: Image | None = None
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] | None = None
     environment: Annotated[dict[EnvironmentName, Text | None], Field(max_length=MAX_ENVIRONMENT)] = {}
@@ -59,7 +59,7 @@ class UpdateRequest(Request):
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     rollout: RolloutRequest | None = None
     cause: Said | None = None
-    """Why, for those who read the list of revisions; None: what was changed."""
+    """The reason for the change, shown in the list of revisions; None: a summary of the changed fields."""
 
 
 class RollbackRequest(Request):
@@ -68,7 +68,7 @@ class RollbackRequest(Request):
 
 
 class RolloutView(Answer):
-    """How far a deployment is on its way to its newest revision."""
+    """The progress of a deployment towards its newest revision."""
 
     phase: Literal["done", "rolling", "paused", "stalled"]
     revision: int
@@ -84,7 +84,7 @@ class RolloutView(Answer):
     stalls_at: datetime | None = None
     """It stops then unless something gets better."""
     reason: str | None = None
-    """Why it stalled, and how to go on or back."""
+    """The reason why it stalled, and how to continue or roll back."""
 
 
 class RevisionView(Answer):
@@ -114,9 +114,9 @@ class EndpointView(Answer):
 
 
 class EndpointList(Answer):
-    """The tasks that somebody may be sent to: they run, are ready, and are not about to leave."""
+    """The tasks that may receive traffic: running, ready and not retiring."""
 
     endpoints: list[EndpointView]
     cursor: str
-    """Where `GET /api/events/stream` goes on from: its events `ready`, `unready`, `retiring` and the statuses of tasks
+    """The cursor for `GET /api/events/stream`: its events `ready`, `unready`, `retiring` and the statuses of tasks
     tell when to ask again."""

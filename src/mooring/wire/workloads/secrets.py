@@ -1,4 +1,4 @@
-"""Secrets and logins to registries as they travel: values on the way in only."""
+"""Secrets and logins to registries as they travel: values in requests only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mooring.model.errors import InvalidInput
 from mooring.wire.fields import UNSHOWN, Answer, Request
 
 MAX_SECRET_BYTES = 64 * 1024
-_LONGEST_WRITTEN = -(-MAX_SECRET_BYTES // 3) * 4
+_MAX_WRITTEN_LENGTH = -(-MAX_SECRET_BYTES // 3) * 4
 
 _BASE64 = r"^[A-Za-z0-9+/]+={0,2}$"
 
-Written = Annotated[str, StringConstraints(min_length=1, max_length=_LONGEST_WRITTEN, pattern=_BASE64)]
+Written = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_WRITTEN_LENGTH, pattern=_BASE64)]
 
 
 class SecretRequest(Request):
@@ -43,7 +43,7 @@ class SecretRequest(Request):
 
 
 class SecretView(Answer):
-    """What is known of a secret. Its value comes back to nobody."""
+    """The metadata of a secret. Its value is never returned."""
 
     name: str
     size: int

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints
 
-from mooring.model.durations import LONGEST_SECONDS
+from mooring.model.calendar.durations import MAX_DURATION_SECONDS
 from mooring.wire.fields import Answer, Name, Request
 
-_MOST_DEPENDENCIES = 100
+_MAX_DEPENDENCIES = 100
 
 
 def _no_number(value: object) -> object:
@@ -28,7 +28,8 @@ def _in_utc(value: datetime) -> datetime:
 
 
 Duration = (
-    Annotated[str, StringConstraints(min_length=1, max_length=40)] | Annotated[int, Field(ge=1, le=LONGEST_SECONDS)]
+    Annotated[str, StringConstraints(min_length=1, max_length=40)]
+    | Annotated[int, Field(ge=1, le=MAX_DURATION_SECONDS)]
 )
 Instant = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_no_number), AfterValidator(_in_utc)]
 WorkloadReference = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
@@ -42,8 +43,8 @@ class DependencyRequest(Request):
     condition: Literal["after-ok", "after-any", "after-fail"] = "after-ok"
 
 
-class TermsRequest(Request):
-    """When a workload may start, how long its tasks may take, and how often they are tried."""
+class ScheduleRequest(Request):
+    """The schedule of a workload: its start, its time limits and its retries."""
 
     project: Name | None = None
     """None: the project that the login acts in."""
@@ -52,21 +53,21 @@ class TermsRequest(Request):
     starts_at: Instant | None = None
     """Not before."""
     time: Duration | None = None
-    """Each task ends so long after its start: seconds, `30m`, `1-12:00:00`. None: what the pool or the policy says."""
+    """Maximum run time of each task: seconds, `30m`, `1-12:00:00`. None: what the pool or the policy says."""
     idle_timeout: Duration | None = None
-    """It ends when its tasks have done nothing for so long and nobody was inside; it is told before."""
+    """It ends, after a warning, when its tasks were idle and nobody was connected for this long."""
     signal: Annotated[str, StringConstraints(max_length=40)] | None = None
-    """What a task is sent how many seconds before its time is over, `USR1@300`, and when it is told to be idle."""
-    dependencies: Annotated[list[DependencyRequest], Field(max_length=_MOST_DEPENDENCIES)] = []
+    """The signal and the seconds before the time limit, `USR1@300`; also sent as a warning of an idle timeout."""
+    dependencies: Annotated[list[DependencyRequest], Field(max_length=_MAX_DEPENDENCIES)] = []
     on_dependency_failure: Literal["cancel", "wait"] = "cancel"
     singleton: Name | None = None
     """Workloads of one user with the same word run one after the other."""
     booking: WorkloadReference | None = None
-    """A timeslot by its id or name: it runs in its room, from its start to its end, and nowhere else."""
+    """A timeslot by its id or name: the session runs in its capacity, from its start to its end, and nowhere else."""
     array: Annotated[str, StringConstraints(max_length=40)] | None = None
     """A task for each index: `0-9999`, `1-100:2`, and with `%50` at most fifty of them at the same time."""
     retries: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How often a task that failed is tried again; the loss of a node uses no retry."""
+    """Maximum retries of a failed task; the loss of a node uses no retry."""
     retry_on: Annotated[list[Annotated[int, Field(ge=-64, le=255)]], Field(min_length=1, max_length=64)] | None = None
     """Exit codes after which it is tried again. None: after any."""
 
@@ -94,26 +95,26 @@ class ArrayView(Answer):
     step: int
 
 
-class TermsView(Answer):
-    """As of `TermsRequest`, with what became of them."""
+class ScheduleView(Answer):
+    """The fields of `ScheduleRequest` and their current state."""
 
     private: bool = False
     starts_at: datetime | None = None
     time_limit_seconds: int | None = None
     idle_timeout_seconds: int | None = None
     idle_since: datetime | None = None
-    """When the last of its tasks was seen to do something; of one that runs."""
+    """The last activity of its tasks; of a running session."""
     idle_ends_at: datetime | None = None
     """If that goes on."""
     signal: str | None = None
     deadline_at: datetime | None = None
-    """When the time of the task that runs longest is over."""
+    """The earliest deadline of its running tasks."""
     dependencies: list[DependencyView] = []
     on_dependency_failure: str = "cancel"
     singleton: str | None = None
     array: ArrayView | None = None
     parallel: int | None = None
     booking: UUID | None = None
-    """The timeslot whose room it runs in."""
+    """The timeslot whose capacity it runs in."""
     retries: int = 0
     retry_on: list[int] | None = None

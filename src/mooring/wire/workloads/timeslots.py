@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import Field, StringConstraints
 
-from mooring.model.durations import LONGEST_SECONDS
-from mooring.wire.api import WorkloadRequest, WorkloadView
+from mooring.model.calendar.durations import MAX_DURATION_SECONDS
 from mooring.wire.fields import MAX_TASKS, Answer, Name, Quantity, Request, Said, ShortText, SlotName
-from mooring.wire.placement import PlacementRequest
-from mooring.wire.sessions import Duration, Instant
+from mooring.wire.workloads.placement import PlacementRequest
+from mooring.wire.workloads.sessions import Duration, Instant
+from mooring.wire.workloads.workloads import WorkloadRequest, WorkloadView
 
-MOST_GUESTS = 100
-MOST_NODES = 1000
+MAX_ACCESS_ENTRIES = 100
+MAX_NODES = 1000
 NoLongerThan = (
-    Annotated[str, StringConstraints(min_length=1, max_length=40)] | Annotated[int, Field(ge=0, le=LONGEST_SECONDS)]
+    Annotated[str, StringConstraints(min_length=1, max_length=40)]
+    | Annotated[int, Field(ge=0, le=MAX_DURATION_SECONDS)]
 )
 """As `Duration`, which may also be nothing: 0."""
 Resources = Annotated[dict[SlotName, Quantity], Field(min_length=1, max_length=32)]
@@ -38,9 +39,9 @@ class WindowRequest(Request):
 
 class PromiseRequest(WindowRequest):
     lead: NoLongerThan | None = None
-    """Its room is kept and its work begins to be made ready so long before its start. None: as the pool says."""
+    """Time before its start at which its capacity is reserved and its work is prepared. None: as the pool says."""
     grace: NoLongerThan | None = None
-    """What could not start so long after its start has missed it. None: as the pool says."""
+    """Work that cannot start within this time after the start misses the timeslot. None: the pool's default."""
 
 
 class TimeslotRequest(PromiseRequest):
@@ -52,25 +53,27 @@ class TimeslotRequest(PromiseRequest):
     project: Name | None = None
     """A project that one is a member of; None: one's default project, or that of the keypair."""
     resources: Resources
-    """Of each task that it has room for."""
+    """Request of each task that it has capacity for."""
     count: Count = 1
     """So many tasks side by side."""
     architecture: ShortText | None = None
     region: Name | None = None
     placement: PlacementRequest | None = None
-    users: Annotated[list[Name], Field(max_length=MOST_GUESTS)] = []
-    projects: Annotated[list[Name], Field(max_length=MOST_GUESTS)] = []
-    """Who of one's own domain may use it, besides oneself."""
+    users: Annotated[list[Name], Field(max_length=MAX_ACCESS_ENTRIES)] = []
+    projects: Annotated[list[Name], Field(max_length=MAX_ACCESS_ENTRIES)] = []
+    """The users of the same domain who may use it, besides the booker."""
     release_after: Duration | None = None
-    """Unused for so long from its start on it is released. None: it is kept until its end."""
+    """Time from its start after which it is released if unused. None: it is reserved until its end."""
     rule: Rule | None = None
     """It comes again by this rule of RFC 5545, with COUNT or UNTIL: `FREQ=WEEKLY;BYDAY=MO;COUNT=10`."""
+    exceptions: Annotated[list[Annotated[date, Field(strict=False)]], Field(max_length=500)] = []
+    """Dates of the series, by the wall clock, on which it does not take place."""
     timezone: ZoneName = "UTC"
     """Of the wall clock that the rule means."""
 
 
 class TimeslotChange(WindowRequest):
-    """Only what is given changes: of one that has begun its end alone, to an earlier one."""
+    """Only the given fields change. After its start only its end can change, to a later one where capacity is free."""
 
     resources: Resources | None = None
     count: Count | None = None
@@ -79,17 +82,17 @@ class TimeslotChange(WindowRequest):
 class MaintenanceRequest(WindowRequest):
     """Whole nodes for a window: nothing starts there that would overlap it."""
 
-    nodes: Annotated[list[Name], Field(min_length=1, max_length=MOST_NODES)]
+    nodes: Annotated[list[Name], Field(min_length=1, max_length=MAX_NODES)]
     reason: Said
 
 
 class LabRequest(PromiseRequest):
-    """A workload with a timeslot of its own, which has room for exactly that."""
+    """A workload with a timeslot of its own, which has the capacity for exactly that."""
 
     workload: WorkloadRequest
 
 
-class TimeslotPlace(Answer):
+class TimeslotPlacement(Answer):
     node: str
     tasks: int
 
@@ -105,7 +108,7 @@ class TimeslotView(Answer):
     user: str
     status: str
     reason: dict[str, Any] | None = None
-    """Why it was refused, is at risk or is over: code, message, by, cure, details; alternatives are in the details."""
+    """The reason of a refusal, a risk or an end: code, message, by, cure, details (with alternatives)."""
     start: datetime
     end: datetime
     lead_seconds: int
@@ -119,7 +122,7 @@ class TimeslotView(Answer):
     users: list[str] = []
     projects: list[str] = []
     release_after_seconds: int | None = None
-    places: list[TimeslotPlace] = []
+    places: list[TimeslotPlacement] = []
     series: UUID | None = None
     rule: str | None = None
     timezone: str | None = None

@@ -11,7 +11,7 @@ from mooring.wire.fields import Answer, Name, Quantity, Request
 class NewVolumeRequest(Request):
     name: Name
     size: Quantity
-    """How much storage it counts with, `10Gi`."""
+    """The storage that it counts as, `10Gi`."""
     pool: Name | None = None
     """None: one that may be used."""
     project: Name | None = None
@@ -38,7 +38,7 @@ class VolumeView(Answer):
     status: str
     """`unplaced`, `available`, `unreachable`, `lost`, `removing`."""
     node: str | None
-    """Where its content is, or was."""
+    """The node that has, or had, its content."""
     mounted_by: int
     """Workloads that have not ended."""
     uses: list[VolumeUse] = []

@@ -1,4 +1,4 @@
-"""What can be said of every workload, written once: for requests over the API in either words, and for files."""
+"""Fields of every workload, shared by the requests of the API and by manifests."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mooring.wire.containers import ContainerFields, TaskTemplateRequest, TemplateFields
 from mooring.wire.fields import MAX_LABELS, MAX_TASKS, LabelName, Name, ShortText
-from mooring.wire.placement import GroupRequest, PlacementRequest
-from mooring.wire.sessions import SessionType, TermsRequest
+from mooring.wire.workloads.containers import ContainerFields, TaskTemplateRequest, TemplateFields
+from mooring.wire.workloads.placement import GroupRequest, PlacementRequest
+from mooring.wire.workloads.sessions import ScheduleRequest, SessionType
+from mooring.wire.workloads.uploads import FilesRequest
 
-_MOST_NODES = 32
+_MAX_NODES = 32
 
 
-class CommonFields(TemplateFields, TermsRequest):
-    """What can be said of every workload, in whatever words its containers and tasks are told."""
+class CommonFields(TemplateFields, ScheduleRequest):
+    """Fields of every workload except for its containers and tasks."""
 
     pool: Name | None = None
-    """None: the pool that offers the runtime it needs."""
+    """None: a pool that offers the runtime it needs."""
     region: Name | None = None
     priority: Annotated[int, Field(ge=0, le=100)] = 10
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
@@ -29,25 +30,27 @@ class CommonFields(TemplateFields, TermsRequest):
     """Prefer nodes with the fewest of its own tasks; without effect on one node, or in a group that packs."""
     max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
-    """None: as its pool says."""
+    """None: the pool's default."""
     placement: PlacementRequest | None = None
-    """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
+    """Placement constraints and preferences; task affinity sees the workload's labels on its tasks."""
     preempts: bool = True
-    """It may take the place of work with a lower priority, where its pool allows that."""
+    """It may preempt work with a lower priority, if its pool allows preemption."""
     preemptible: bool = True
-    """Work with a higher priority may take its place, where its pool allows that."""
+    """Work with a higher priority may preempt it, if its pool allows preemption."""
     min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
-    """Preemption leaves so many of its tasks alone, if it can."""
+    """Preemption leaves this many of its tasks running, if it can."""
+    files: FilesRequest | None = None
+    """Of a session: files that each of its tasks finds in its working folder."""
 
 
 class WorkloadFields(TaskTemplateRequest, CommonFields):
-    """What can be said of every workload, whatever its kind."""
+    """Fields of every workload, whatever its kind."""
 
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
     gang: bool = False
     """All waiting tasks start together or none."""
     min_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
-    """So many tasks start together or none; the others as they find room."""
+    """This many tasks start together or none; the others as capacity allows."""
     single_node: bool = False
     """All tasks on one node."""
 
@@ -58,13 +61,13 @@ class SessionRequest(ContainerFields, CommonFields):
     """
 
     name: Name | None = None
-    """None: one is made up."""
+    """None: one is generated."""
     type: SessionType = "interactive"
     cluster_size: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
-    """So many tasks that start together: the first has the role `main`, the others `sub`."""
+    """The number of tasks, which start together: the first has the role `main`, the others `sub`."""
     mode: Literal["single-node", "multi-node"] = "multi-node"
     """`single-node`: all its tasks on one node."""
-    nodes: Annotated[list[Name], Field(max_length=_MOST_NODES)] = []
-    """Preferred before all others."""
+    nodes: Annotated[list[Name], Field(max_length=_MAX_NODES)] = []
+    """Nodes that are preferred to all others."""
     nodes_strictly: bool = False
-    """Only those nodes; this needs a right."""
+    """Only these nodes; this needs the right `designate`."""

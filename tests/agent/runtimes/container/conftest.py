@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mooring.agent.containers.runtime import ContainerRuntime
 from mooring.agent.options import Options
-from mooring.agent.runtime import Observed, RuntimeContext
-from mooring.wire.agent import ContainerSpec, DesiredTask
+from mooring.agent.runtimes.container.runtime import ContainerRuntime
+from mooring.agent.runtimes.contract import Observed, RuntimeContext
+from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask
 from tests.agent import builders
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.engine import BUSYBOX, Engine

@@ -12,12 +12,21 @@ from uuid import uuid4
 
 import pytest
 
-from mooring.agent.commands import NotBegun
-from mooring.agent.runtime import Reached
+from mooring.agent.access.commands import CommandNotStarted
+from mooring.agent.runtimes.contract import TaskChannel
 from mooring.model.errors import MooringError
-from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, ProbeSpec, Purpose, StoreFiles
+from mooring.wire.agents.agent_protocol import (
+    Attach,
+    DesiredTask,
+    Dial,
+    Exec,
+    FetchFiles,
+    ProbeSpec,
+    Purpose,
+    StoreFiles,
+)
 from tests.agent.builders import DEADLINE_SECONDS
-from tests.agent.containers.conftest import Node, container, order
+from tests.agent.runtimes.container.conftest import Node, container, order
 
 SERVING = "mkdir /tmp/www; echo ahoy > /tmp/www/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"
 ECHOING = "while read line; do echo heard $line; done"
@@ -35,8 +44,8 @@ async def task(node: Node) -> AsyncIterator[DesiredTask]:
         yield task
 
 
-async def everything(reached: Reached, given: bytes | None = None) -> tuple[bytes, bytes, int | None]:
-    """What comes out on both streams, and the exit code."""
+async def everything(reached: TaskChannel, given: bytes | None = None) -> tuple[bytes, bytes, int | None]:
+    """Return the output on both streams, and the exit code."""
 
     async def feed() -> None:
         if given is not None:
@@ -54,10 +63,10 @@ async def everything(reached: Reached, given: bytes | None = None) -> tuple[byte
         await reached.close()
 
 
-async def test_commands_have_the_container_s_environment_and_end_with_who_ran_them(
+async def test_commands_have_the_environment_of_the_container_and_end_with_their_user(
     node: Node, task: DesiredTask
 ) -> None:
-    async def reach(purpose: Purpose, name: str | None = None) -> Reached:
+    async def reach(purpose: Purpose, name: str | None = None) -> TaskChannel:
         return await node.runtime.reach(task.task_id, name, purpose)
 
     given = bytes(range(256)) * 12_000 + os.urandom(500_000)
@@ -69,7 +78,7 @@ async def test_commands_have_the_container_s_environment_and_end_with_who_ran_th
     assert b"33 101" in (await everything(terminal, b"stty size\nexit\n"))[0]
     try:
         _, errors, code = await everything(await reach(Exec(command=["no-such-program"])))
-    except NotBegun as problem:
+    except CommandNotStarted as problem:
         errors, code = problem.message.encode(), problem.exit_code
     assert (b'"no-such-program": executable file not found' in errors, code) == (True, 127)
     # Nobody reads what it is given.
@@ -104,8 +113,8 @@ async def test_ports_are_reached_inside_the_container_s_own_network(node: Node, 
     with pytest.raises(MooringError, match="port-not-answering"):
         await node.runtime.reach(task.task_id, None, Dial(port=22))
     # Its process has ended meanwhile, and another container has got the number.
-    keeper = node.runtime._keepers[task.task_id]
-    keeper.seen["main"] = replace(keeper.seen["main"], id=uuid4().hex)
+    reconciler = node.runtime._reconcilers[task.task_id]
+    reconciler.seen["main"] = replace(reconciler.seen["main"], id=uuid4().hex)
     with pytest.raises(MooringError, match="has ended"):
         await node.runtime.reach(task.task_id, None, Dial(port=8080))
 

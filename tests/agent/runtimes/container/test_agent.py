@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.agent.containers.specification import name_of
-from mooring.wire.agent import DesiredTask, Hello
+from mooring.agent.runtimes.container.specification import name_of
+from mooring.wire.agents.agent_protocol import DesiredTask, Hello
 from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.conftest import keep_cgroup_tidy
-from tests.agent.containers.conftest import order
 from tests.agent.fake_server import FakeServer
+from tests.agent.runtimes.container.conftest import order
 from tests.cli.terminal import MOORING
 from tests.engine import Engine
 

@@ -1,4 +1,4 @@
-"""What an engine says, taken as it comes."""
+"""Responses of an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from mooring.agent.containers.engine import Engine
+from mooring.agent.runtimes.container.engine import Engine
 
 EVENTS = [{"name": "first", "of an image": "x" * 1_000_000}, {"name": "second"}]
 

@@ -1,11 +1,11 @@
-"""What real containers use, as their cgroups tell it."""
+"""Usage of real containers, from their cgroups."""
 
 from __future__ import annotations
 
 import asyncio
 
 from tests.agent.builders import DEADLINE_SECONDS
-from tests.agent.containers.conftest import Node, container, order
+from tests.agent.runtimes.container.conftest import Node, container, order
 
 MIB = 1 << 20
 _BUSY = """
@@ -24,12 +24,17 @@ async def test_all_containers_of_a_task_are_measured_together_and_ended_ones_are
     assert await node.runtime.measures() == []
     async with asyncio.timeout(DEADLINE_SECONDS):
         busy = rest = None
-        while busy is None or busy.cpu_millicores < 100 or busy.memory_bytes < 20_000_000:
+        # To start is work, too: the other one is at rest only afterwards.
+        while (
+            busy is None
+            or rest is None
+            or busy.cpu_millicores < 100
+            or busy.memory_bytes < 20_000_000
+            or rest.cpu_millicores >= 50
+        ):
             await asyncio.sleep(0.1)
             found = {measure.task_id: measure for measure in await node.runtime.measures()}
             busy, rest = found[task.task_id], found[calm.task_id]
-    assert rest is not None
-    assert rest.cpu_millicores < 50
     assert 0 < rest.memory_bytes < 20_000_000
     await node.runtime.stop(task.task_id, 0, "requested")
     await node.end(task)

@@ -13,14 +13,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mooring.agent.containers import networks
-from mooring.agent.containers.engine import Engine, EngineRefused
-from mooring.agent.containers.networks import Networks
-from mooring.agent.containers.specification import NODE
-from mooring.wire.agent import DesiredTask
+from mooring.agent.runtimes.container import networks
+from mooring.agent.runtimes.container.engine import Engine, EngineRefused
+from mooring.agent.runtimes.container.networks import Networks
+from mooring.agent.runtimes.container.specification import NODE
+from mooring.wire.agents.agent_protocol import DesiredTask
 from tests.agent import builders
 from tests.agent.conftest import needs_root
-from tests.agent.containers.conftest import Node, order
+from tests.agent.runtimes.container.conftest import Node, order
 from tests.engine import BUSYBOX
 from tests.engine import Engine as RealEngine
 
@@ -62,7 +62,7 @@ async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_d
     engine: RealEngine, tmp_path: Path, ending: DesiredTask
 ):
     going_on = order("sleep", "1000", grace_seconds=0)
-    left, kept = network_of(ending), network_of(going_on)
+    left, stored = network_of(ending), network_of(going_on)
     strangers = {f"mooring-{uuid4().hex}": labels for labels in ([], ["--label", f"{NODE}={uuid4()}"])}
     async with Node(tmp_path, engine, container_networks=True, scan_seconds=0.05) as node:
         for task in (ending, going_on):
@@ -74,12 +74,12 @@ async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_d
         engine.run("run", "--detach", "--name", "guest", "--network", left, BUSYBOX, "sleep", "1000")
         await node.runtime.stop(ending.task_id, 0, "requested")
         await node.end(ending)
-        assert {left, kept, *strangers} <= networks_of(engine)
+        assert {left, stored, *strangers} <= networks_of(engine)
         engine.remove("guest")
         await builders.eventually(lambda: left not in networks_of(engine))
         await builders.eventually(lambda: not traces_of(left))
-        assert {kept, *strangers} <= networks_of(engine)
-        assert traces_of(kept)
+        assert {stored, *strangers} <= networks_of(engine)
+        assert traces_of(stored)
     engine.run("network", "rm", *strangers)
 
 
@@ -92,7 +92,7 @@ def networks_of(engine: RealEngine) -> set[str]:
 
 
 def traces_of(network: str) -> list[str]:
-    """What the machine has of it beside what the engine says."""
+    """Return the traces of a network on the machine outside the engine."""
     interface = networks._bridge(network)
     folders = [networks._ADDRESS_BOOKS / network, Path("/sys/class/net", interface)]
     return [str(folder) for folder in folders if folder.exists()] + re.findall(f".*{interface}.*", rules())
@@ -109,7 +109,7 @@ async def test_a_task_that_comes_while_its_network_goes_has_one_that_is_guarded(
     monkeypatch.setattr(networks, "_guard", guard)
     monkeypatch.setattr(networks, "_unguard", lambda _: engine.done.append("not guarded"))
     await own.join(cast(Engine, engine), workload_id)
-    leaving = asyncio.create_task(own.tidy(cast(Engine, engine), lambda: iter(())))
+    leaving = asyncio.create_task(own.clean_up(cast(Engine, engine), lambda: iter(())))
     await engine.removing.wait()
     coming = asyncio.create_task(own.join(cast(Engine, engine), workload_id))
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What the kernel's log says of containers that ended while nobody listened."""
+"""OOM kills in the kernel log of containers that ended while no agent listened."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mooring.agent.containers import memory
-from mooring.agent.containers.memory import MemoryWatch
+from mooring.agent.runtimes.container import oom
+from mooring.agent.runtimes.container.oom import MemoryWatch
 
 CONTAINER = "89f87b5972b4ab52b92b235ea6c19e427fc590b86b17732323e83ea81e79ce98"
 OTHER = CONTAINER[::-1]
@@ -20,7 +20,7 @@ def ended(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds_after_start", "starved"),
+    ("text", "seconds_after_start", "oom_killed"),
     [
         (ended(CONTAINER), 5.0, True),
         (ended(CONTAINER), -5.0, False),
@@ -31,8 +31,8 @@ def ended(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
     ids=["for its limit", "in an earlier run", "another one", "since the node ran short", "something else"],
 )
 async def test_only_an_end_for_its_own_limit_in_this_run_is_want_of_memory(
-    monkeypatch: pytest.MonkeyPatch, text: str, seconds_after_start: float, starved: bool
+    monkeypatch: pytest.MonkeyPatch, text: str, seconds_after_start: float, oom_killed: bool
 ):
-    monkeypatch.setattr(memory, "_messages", lambda: [(1.0, "Linux begins"), (1000.0, text)])
+    monkeypatch.setattr(oom, "_messages", lambda: [(1.0, "Linux begins"), (1000.0, text)])
     started_at = time.time() - time.monotonic() + 1000.0 - seconds_after_start
-    assert await MemoryWatch().starved(CONTAINER, started_at) is starved
+    assert await MemoryWatch().oom_killed(CONTAINER, started_at) is oom_killed

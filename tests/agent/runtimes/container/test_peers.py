@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from mooring.wire.agent import Peer
-from tests.agent.containers.conftest import Node, container, order
+from mooring.wire.agents.agent_protocol import Peer
+from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import Engine
 
 
-async def test_main_reaches_the_others_by_the_names_that_it_is_told(engine: Engine, tmp_path: Path) -> None:
+async def test_main_reaches_its_peers_by_the_names_in_its_environment(engine: Engine, tmp_path: Path) -> None:
     async with Node(tmp_path, engine, container_networks=True) as node:
         serving = "while :; do echo hello from $HOSTNAME | nc -l -p 8080; done"
         sub = order(containers=[container("sh", "-c", serving, ports=[8080])], index=1, grace_seconds=0)

@@ -13,15 +13,15 @@ from aiodocker import Docker
 from aiohttp import web
 from msgspec.structs import replace
 
-from mooring.agent.containers import pulls
-from mooring.agent.containers.engine import EngineGone
-from mooring.agent.containers.private_images import PrivateImages
-from mooring.agent.containers.pulls import Images, Pulled, login_for
-from mooring.model.containers import Pull
+from mooring.agent.runtimes.container import pulls
+from mooring.agent.runtimes.container.engine import EngineUnavailable
+from mooring.agent.runtimes.container.private_images import PrivateImages
+from mooring.agent.runtimes.container.pulls import Images, PulledImage, login_for
 from mooring.model.errors import MooringError
-from mooring.wire.agent import RegistryLogin
+from mooring.model.workloads.containers import Pull
+from mooring.wire.agents.agent_protocol import RegistryLogin
 from tests.agent.builders import DEADLINE_SECONDS, eventually
-from tests.agent.containers.conftest import Node, container, order
+from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import BUSYBOX, CHOSEN, Engine, running_engine
 from tests.servers import RegistryServer, running_registry, stop
 
@@ -54,13 +54,13 @@ async def opened(
         await images.close()
 
 
-async def refusal(asking: Awaitable[Pulled]) -> MooringError:
+async def refusal(asking: Awaitable[PulledImage]) -> MooringError:
     with pytest.raises(MooringError) as caught:
         await asking
     return caught.value
 
 
-async def test_what_a_registry_refuses_is_told_apart_and_what_it_gives_is_known_by_its_digest(
+async def test_registry_errors_have_their_own_codes_and_pulled_images_their_digest(
     registry: RegistryServer, customer: Engine, tmp_path: Path
 ) -> None:
     tool = f"{registry.address}/team/tool:1"
@@ -115,6 +115,7 @@ async def test_an_image_behind_a_password_is_there_only_for_projects_that_fetche
     assert registry.password.encode() not in written(tmp_path)
 
 
+@pytest.mark.slow
 async def test_a_registry_that_does_not_answer_is_no_fault_of_the_image(customer: Engine, tmp_path: Path) -> None:
     with running_registry() as registry:
         image = f"{registry.address}/team/tool:1"
@@ -130,7 +131,7 @@ class SlowEngine:
 
     def __init__(self) -> None:
         self.pulls: list[str] = []
-        """Who was logged in at each."""
+        """User names of the logins, one per pull."""
         self.said: asyncio.Queue[dict[str, object] | None] = asyncio.Queue()
         self.given_up = asyncio.Event()
         self.goes_away = asyncio.Event()
@@ -183,9 +184,9 @@ async def slow_engine(
 
 
 async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulls, "_TELL_SECONDS", 3600)
-    told: list[str | None] = []
-    async with slow_engine(tmp_path, lambda: told.append(images.progress("nginx:1.27"))) as (engine, images):
+    monkeypatch.setattr(pulls, "_REPORT_SECONDS", 3600)
+    received: list[str | None] = []
+    async with slow_engine(tmp_path, lambda: received.append(images.progress("nginx:1.27"))) as (engine, images):
         assert images.progress("nginx:1.27") is None
         waiting = [asyncio.create_task(images.ensure("nginx:1.27", Pull.IF_NOT_PRESENT, PROJECT)) for _ in range(20)]
         await eventually(lambda: bool(engine.pulls))
@@ -193,18 +194,18 @@ async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path, m
         engine.says("Downloading", 30_500_000, 60_000_000)
         engine.says("Downloading", 4_000_000, 19_999_999, layer="b2")
         await eventually(lambda: images.progress("docker.io/library/nginx:1.27") == "pulling nginx:1.27: 34 of 80 MB")
-        assert told[0] == "pulling nginx:1.27: 30 of 60 MB"
-        heard = images.heard_of(NGINX)
+        assert received[0] == "pulling nginx:1.27: 30 of 60 MB"
+        heard = images.message_count(NGINX)
         engine.says("Download complete")
         engine.says("Extracting", 1, 60_000_000)
         await eventually(lambda: images.progress("nginx:1.27") == "pulling nginx:1.27: 64 of 80 MB")
-        assert heard < images.heard_of(NGINX)
+        assert heard < images.message_count(NGINX)
         engine.said.put_nowait(None)
-        assert {await each for each in waiting} == {Pulled("sha256:1", "sha256:" + "2" * 64)}
+        assert {await each for each in waiting} == {PulledImage("sha256:1", "sha256:" + "2" * 64)}
         assert len(engine.pulls) == 1
-        assert len(told) == 1
+        assert len(received) == 1
         assert images.progress("nginx:1.27") is None
-        assert images.heard_of(NGINX) == 0
+        assert images.message_count(NGINX) == 0
 
 
 async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ async def test_an_engine_that_goes_away_while_it_fetches_has_not_fetched(tmp_pat
         engine.goes_away.set()
         engine.says("Downloading", 1, 2)
         failed = await refusal(waiting)
-    assert isinstance(failed, EngineGone)
+    assert isinstance(failed, EngineUnavailable)
 
 
 async def test_who_waits_for_a_pull_hears_that_its_engine_was_left(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ async def test_who_waits_for_a_pull_hears_that_its_engine_was_left(tmp_path: Pat
         waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT, PROJECT))
         await eventually(lambda: bool(engine.pulls))
         await images.close()
-        assert isinstance(await refusal(waiting), EngineGone)
+        assert isinstance(await refusal(waiting), EngineUnavailable)
 
 
 def test_a_login_is_for_the_registry_that_it_names() -> None:

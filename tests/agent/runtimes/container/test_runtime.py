@@ -13,12 +13,20 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from mooring.agent.containers.engine import Engine as ContainerEngine
-from mooring.agent.containers.engine import EngineRefused, Listed
-from mooring.agent.containers.specification import name_of
-from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
+from mooring.agent.runtimes.container.engine import Engine as ContainerEngine
+from mooring.agent.runtimes.container.engine import EngineRefused, ListedContainer
+from mooring.agent.runtimes.container.specification import name_of
+from mooring.wire.agents.agent_protocol import (
+    DesiredTask,
+    EndWarning,
+    MountSpec,
+    Owner,
+    ProbeSpec,
+    Secret,
+    VolumeSpec,
+)
 from tests.agent import builders
-from tests.agent.containers.conftest import Node, container, order
+from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
 
@@ -47,7 +55,7 @@ exit 3
 """
 
 
-async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
+async def test_a_task_gets_its_allocation_and_no_more(node: Node):
     shares = [MountSpec(volume="shared", path="/shared")]
     beside = "echo beside >> /shared/order; trap 'exit 0' TERM; while :; do sleep 0.1; done"
     task = order(
@@ -88,7 +96,7 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
         f"/tmp hello 0 2 {task.task_id}",
     ]
     assert not names(task) & node.engine.containers()
-    assert not remains(node, task)
+    assert not orphans(node, task)
 
 
 async def test_who_is_privileged_may_do_all_that_the_node_may(node: Node):
@@ -97,8 +105,8 @@ async def test_who_is_privileged_may_do_all_that_the_node_may(node: Node):
     assert await node.output(task) in _STATUS_OF_NODE
 
 
-def remains(node: Node, task: DesiredTask) -> list[Path]:
-    """What is left of the task's secrets and scratch volumes."""
+def orphans(node: Node, task: DesiredTask) -> list[Path]:
+    """Return the remaining secrets and scratch volumes of the task."""
     folder = node.root / "containers" / str(task.task_id)
     assert "sesame" not in (folder / "task.json").read_text()
     memory = [path for root in ("/run", "/dev/shm") for path in Path(root).glob(f"mooring-{node.node_id}/*")]
@@ -131,7 +139,7 @@ async def test_who_was_paused_by_somebody_ends_as_everybody_does(node: Node):
     assert [(await node.end(task)).exit_code for task in tasks] == [7, 137]
 
 
-async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
+async def test_the_stop_signal_of_the_image_is_used(node: Node):
     image = node.engine.build("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
     waits = "trap 'exit 3' QUIT; trap 'exit 4' TERM; echo up; while :; do sleep 0.1; done"
     gentle = order(containers=[container("sh", "-c", waits, image=image)], grace_seconds=60)
@@ -141,7 +149,8 @@ async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
     assert (await node.end(gentle)).exit_code == 3
 
 
-async def test_want_of_memory_is_told_from_a_crash(node: Node):
+@pytest.mark.slow
+async def test_an_oom_kill_differs_from_a_crash(node: Node):
     waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
     tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(4)]
     for task in tasks:
@@ -171,7 +180,7 @@ async def test_want_of_memory_is_told_from_a_crash(node: Node):
     assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)
 
 
-async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: Node):
+async def test_the_next_agent_resumes_running_tasks_and_starts_nothing_twice(node: Node):
     another = ("--name", "foreign", "--label", "io.mooring.node=another")
     node.engine.run("run", "--detach", *another, BUSYBOX, "sleep", "1000")
     task = order("sh", "-c", "echo started; while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 5", grace_seconds=0)
@@ -214,7 +223,7 @@ async def test_an_engine_that_refuses_to_list_its_containers_once_is_not_left(
 ):
     asked: list[str] = []
 
-    async def refuse(_: object, label: str) -> list[Listed]:
+    async def refuse(_: object, label: str) -> list[ListedContainer]:
         asked.append(label)
         raise EngineRefused("a container was removed while they were listed", 500)
 
@@ -250,7 +259,8 @@ async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine:
         assert "can't fork" in await node.output(bomb)
 
 
-async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
+@pytest.mark.slow
+async def test_readiness_probes_set_ready_and_liveness_probes_kill(node: Node):
     serve = "mkdir /tmp/www; echo yes > /tmp/www/well; httpd -p 8080 -h /tmp/www; sleep 1000"
     quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 30}
     asked = container(
@@ -274,6 +284,7 @@ async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
     assert (found.status, found.code, found.exit_code) == ("FAILED", "unhealthy", 137)
 
 
+@pytest.mark.slow
 async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):
     async with Node(tmp_path, engine, container_networks=True) as node:
         serving = "exec nc -ll -p 8080 -e echo found"
@@ -308,7 +319,7 @@ def _rules(table: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-async def test_a_folder_of_the_node_is_mounted_only_as_what_it_is(node: Node):
+async def test_a_host_folder_behind_a_link_is_not_mounted(node: Node):
     folder = node.root.parent / f"{node.root.name}-data"
     folder.mkdir()
     (folder / "link").symlink_to("/etc")

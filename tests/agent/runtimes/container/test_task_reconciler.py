@@ -14,29 +14,30 @@ from uuid import uuid4
 
 import pytest
 
-from mooring.agent.containers import keeper as keepers
-from mooring.agent.containers import output, places, record
-from mooring.agent.containers.course import Seen
-from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
-from mooring.agent.containers.keeper import Keeper, Shared
-from mooring.agent.containers.networks import Networks
-from mooring.agent.containers.pulls import Images, Pulled
-from mooring.agent.containers.record import TaskRecord
-from mooring.agent.containers.specification import Abilities, name_of
+from mooring.agent.node.volumes import VolumeFolders
 from mooring.agent.options import Options
-from mooring.agent.records import read
-from mooring.agent.volumes import VolumeFolders
-from mooring.wire.agent import DesiredTask, ProbeSpec
+from mooring.agent.runtimes.container import output, record, task_paths
+from mooring.agent.runtimes.container import task_reconciler as reconcilers
+from mooring.agent.runtimes.container.engine import Engine, EngineRefused, EngineUnavailable
+from mooring.agent.runtimes.container.networks import Networks
+from mooring.agent.runtimes.container.pulls import Images, PulledImage
+from mooring.agent.runtimes.container.record import TaskRecord
+from mooring.agent.runtimes.container.shared_state import SharedState
+from mooring.agent.runtimes.container.specification import EngineCapabilities, name_of
+from mooring.agent.runtimes.container.state_machine import ContainerState
+from mooring.agent.runtimes.container.task_reconciler import TaskReconciler
+from mooring.agent.runtimes.process.records import read
+from mooring.wire.agents.agent_protocol import DesiredTask, ProbeSpec
 from tests.agent.builders import DEADLINE_SECONDS, eventually
-from tests.agent.containers.conftest import container, order
+from tests.agent.runtimes.container.conftest import container, order
 
 
 class FlakyEngine:
-    """An engine in memory, whose containers run until they are told to end. `fails`: how often, and at what."""
+    """An engine in memory, whose containers run until they are stopped. `fails`: how often, and at what."""
 
     def __init__(self, **fails: int) -> None:
-        self.abilities = Abilities()
-        self.found: dict[str, Seen] = {}
+        self.capabilities = EngineCapabilities()
+        self.found: dict[str, ContainerState] = {}
         self.tell: Callable[[], None] = lambda: None
         self._fails = fails
         self._ids = itertools.count()
@@ -47,16 +48,16 @@ class FlakyEngine:
     def _answer(self, call: str) -> None:
         if self._fails.get(call, 0) > 0:
             self._fails[call] -= 1
-            raise EngineGone("the engine went away")
+            raise EngineUnavailable("the engine went away")
 
-    async def of_task(self, task: DesiredTask) -> dict[str, Pulled]:
+    async def of_task(self, task: DesiredTask) -> dict[str, PulledImage]:
         self._answer("pull")
-        return {each.name: Pulled("sha256:0", "sha256:0") for each in task.containers}
+        return {each.name: PulledImage("sha256:0", "sha256:0") for each in task.containers}
 
     def progress_of(self, task: DesiredTask) -> str:
         return ""
 
-    async def seen(self, name: str) -> Seen | None:
+    async def seen(self, name: str) -> ContainerState | None:
         return self.found.get(name)
 
     async def create(self, name: str, config: Mapping[str, Any]) -> None:
@@ -66,7 +67,7 @@ class FlakyEngine:
         self._half_made.add(name)
         self._answer("create")
         self._half_made.clear()
-        self.found[name] = Seen(f"{next(self._ids)}", "created", labels=config["Labels"])
+        self.found[name] = ContainerState(f"{next(self._ids)}", "created", labels=config["Labels"])
 
     async def initialise(self, name: str) -> bool:
         return False
@@ -103,13 +104,13 @@ class FlakyEngine:
         return []
 
 
-def kept_by(engine: FlakyEngine, root: Path, task: DesiredTask) -> Keeper:
+def reconciled_by(engine: FlakyEngine, root: Path, task: DesiredTask) -> TaskReconciler:
     """A keeper for a task whose order has just come."""
     node_id = uuid4()
-    shared = Shared(
+    shared = SharedState(
         node_id=node_id,
         options=Options(),
-        places=places.make(root, node_id, VolumeFolders(root)),
+        paths=task_paths.make(root, node_id, VolumeFolders(root)),
         networks=Networks(node_id, wanted=False),
         changed=lambda: None,
         term=lambda: 1,
@@ -117,62 +118,60 @@ def kept_by(engine: FlakyEngine, root: Path, task: DesiredTask) -> Keeper:
         engine=cast(Engine, engine),
         fetcher=cast(Images, engine),
     )
-    shared.places.task(task.task_id).mkdir()
-    keeper = Keeper(shared, record.of(task, "boot"), task)
-    engine.tell = keeper.wake
-    return keeper
+    shared.paths.task(task.task_id).mkdir()
+    reconciler = TaskReconciler(shared, record.of(task, "boot"), task)
+    engine.tell = reconciler.notify
+    return reconciler
 
 
-async def is_over(keeper: Keeper) -> None:
-    await eventually(lambda: keeper.record.removed, "the end")
+async def is_over(reconciler: TaskReconciler) -> None:
+    await eventually(lambda: reconciler.record.removed, "the end")
 
 
-async def test_an_end_is_kept_though_the_engine_goes_away_at_the_very_last_step(tmp_path: Path):
+async def test_an_end_is_recorded_when_the_engine_stops_at_the_last_step(tmp_path: Path):
     task = order("work")
-    keeper = kept_by(FlakyEngine(networks=1), tmp_path, task)
-    keeper.begin()
-    keeper.stop(0, "requested")
-    await is_over(keeper)
+    reconciler = reconciled_by(FlakyEngine(networks=1), tmp_path, task)
+    reconciler.begin()
+    reconciler.stop(0, "requested")
+    await is_over(reconciler)
     async with asyncio.timeout(DEADLINE_SECONDS):
-        assert [data async for data in keeper.logs("main", None, False)] == []
-    await keeper.close()
-    kept = read(tmp_path / "containers" / str(task.task_id) / "task.json", TaskRecord)
-    assert kept is not None
-    assert kept.removed
+        assert [data async for data in reconciler.logs("main", None, False)] == []
+    await reconciler.close()
+    stored = read(tmp_path / "containers" / str(task.task_id) / "task.json", TaskRecord)
+    assert stored is not None
+    assert stored.removed
 
 
 async def test_a_connection_that_breaks_once_leaves_no_task_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keepers, "_RETRY_SECONDS", 0.01)
-    keeper = kept_by(FlakyEngine(pull=1), tmp_path, order("work"))
-    keeper.begin()
-    await eventually(lambda: keeper.observed().status == "RUNNING", "the second try")
-    await keeper.close()
+    monkeypatch.setattr(reconcilers, "_RETRY_SECONDS", 0.01)
+    reconciler = reconciled_by(FlakyEngine(pull=1), tmp_path, order("work"))
+    reconciler.begin()
+    await eventually(lambda: reconciler.observed().status == "RUNNING", "the second try")
+    await reconciler.close()
 
 
 @pytest.mark.parametrize("call", ["create", "start"])
 async def test_who_was_half_started_when_the_engine_went_away_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ):
-    monkeypatch.setattr(keepers, "_RETRY_SECONDS", 0.01)
-    keeper = kept_by(FlakyEngine(**{call: 1}), tmp_path, order("work"))
-    keeper.begin()
-    found = await eventually(lambda: keeper.observed() if keeper.observed().status != "PREPARING" else None)
+    monkeypatch.setattr(reconcilers, "_RETRY_SECONDS", 0.01)
+    reconciler = reconciled_by(FlakyEngine(**{call: 1}), tmp_path, order("work"))
+    reconciler.begin()
+    found = await eventually(lambda: reconciler.observed() if reconciler.observed().status != "PREPARING" else None)
     assert (found.status, found.restarts) == ("RUNNING", 0)
-    await keeper.close()
+    await reconciler.close()
 
 
 async def test_who_is_not_alive_is_killed_also_where_the_engine_was_away_at_first(tmp_path: Path):
     probe = ProbeSpec(command=["alive"], interval_seconds=0, failures=1)
-    keeper = kept_by(FlakyEngine(signal=1), tmp_path, order(containers=[container("work", liveness=probe)]))
-    keeper.begin()
-    await is_over(keeper)
-    await keeper.close()
-    assert keeper.observed().code == "unhealthy"
+    reconciler = reconciled_by(FlakyEngine(signal=1), tmp_path, order(containers=[container("work", liveness=probe)]))
+    reconciler.begin()
+    await is_over(reconciler)
+    await reconciler.close()
+    assert reconciler.observed().code == "unhealthy"
 
 
-async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_task_with_a_container_that_does_not_run_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     engine, starting = FlakyEngine(), asyncio.Event()
 
     async def start(_: str) -> None:
@@ -180,26 +179,26 @@ async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(
         await asyncio.Event().wait()
 
     task = order("work", restart="always", max_restarts=5)
-    keeper = kept_by(engine, tmp_path, task)
-    keeper.begin()
-    await eventually(lambda: keeper.observed().ready, "its being ready")
+    reconciler = reconciled_by(engine, tmp_path, task)
+    reconciler.begin()
+    await eventually(lambda: reconciler.observed().ready, "its being ready")
     monkeypatch.setattr(engine, "start", start)
     await engine.crash(name_of(task.task_id, "main"))
-    await eventually(lambda: not keeper.observed().ready, "its not being ready")
+    await eventually(lambda: not reconciler.observed().ready, "its not being ready")
     async with asyncio.timeout(DEADLINE_SECONDS):
         await starting.wait()
-    assert (keeper.observed().status, keeper.observed().ready) == ("RUNNING", False)
-    await keeper.close()
+    assert (reconciler.observed().status, reconciler.observed().ready) == ("RUNNING", False)
+    await reconciler.close()
 
 
 async def test_on_a_full_disk_a_task_can_be_stopped_and_its_containers_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(keepers, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(reconcilers, "_RETRY_SECONDS", 0.01)
     engine = FlakyEngine()
-    keeper = kept_by(engine, tmp_path, order("work"))
-    keeper.begin()
-    await eventually(lambda: keeper.observed().ready, "its being ready")
+    reconciler = reconciled_by(engine, tmp_path, order("work"))
+    reconciler.begin()
+    await eventually(lambda: reconciler.observed().ready, "its being ready")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -208,8 +207,8 @@ async def test_on_a_full_disk_a_task_can_be_stopped_and_its_containers_go(
         patched.setattr(record, "write", full)
         patched.setattr(output, "RotatedFile", full)
         with pytest.raises(OSError, match="No space"):
-            keeper.stop(0, "requested")
+            reconciler.stop(0, "requested")
         await eventually(lambda: not engine.found, "the removal of its container")
-    await is_over(keeper)
-    assert keeper.observed().status == "CANCELLED"
-    await keeper.close()
+    await is_over(reconciler)
+    assert reconciler.observed().status == "CANCELLED"
+    await reconciler.close()

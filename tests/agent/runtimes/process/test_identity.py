@@ -1,4 +1,4 @@
-"""Which user a task runs as, and what it finds in its environment."""
+"""OS user and environment of a process task."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.agent.identity import Identity, IdentityRefused, environment, identity_for, told
-from mooring.wire.agent import Owner, Peer
+from mooring.agent.runtimes.process.identity import (
+    Identity,
+    IdentityRefused,
+    environment,
+    identity_for,
+    task_environment,
+)
+from mooring.wire.agents.agent_protocol import Owner, Peer
 from tests.agent.builders import container, order, owner
 
 RANGE = (200_000, 299_999)
@@ -68,7 +74,7 @@ def test_an_agent_without_root_runs_tasks_as_itself():
     assert choose(owner(5, os_user="root"), agent_uid=1000).uid is None
 
 
-def test_the_environment_is_clean_and_says_who_the_task_is(monkeypatch):
+def test_the_environment_is_clean_and_identifies_the_task(monkeypatch):
     monkeypatch.setenv("AGENT_SECRET", "hidden")
     task = order("true", index=2, attempt=3, workload_name="train")
     found = environment(task, container("true"), Identity(200_007, 200_007, (), "mooring-7"), Path("/srv/w"))
@@ -82,7 +88,7 @@ def test_the_environment_is_clean_and_says_who_the_task_is(monkeypatch):
     assert (found["MOORING_INDEX"], found["MOORING_ATTEMPT"]) == ("2", "3")
 
 
-def test_a_container_may_change_its_environment_but_not_who_it_is():
+def test_a_container_may_set_its_environment_but_not_its_identity():
     task = order("true")
     own = container("true", environment={"PATH": "/opt/bin", "MOORING_TASK_ID": "another"})
     found = environment(task, own, Identity(200_007, 200_007, (), "mooring-7"), Path("/srv/w"))
@@ -90,7 +96,7 @@ def test_a_container_may_change_its_environment_but_not_who_it_is():
     assert found["MOORING_TASK_ID"] == str(task.task_id)
 
 
-def test_a_task_is_told_its_place_in_its_workload_and_cannot_change_it():
+def test_a_task_gets_its_index_in_its_environment_and_cannot_override_it():
     task = msgspec.structs.replace(order("true"), variables={"MOORING_ARRAY_INDEX": "7"})
     own = container("true", environment={"MOORING_ARRAY_INDEX": "8"})
     found = environment(task, own, Identity(200_007, 200_007, (), "mooring-7"), Path("/srv/w"))
@@ -115,13 +121,13 @@ def test_a_person_finds_the_same_programs_as_in_a_shell(monkeypatch):
     assert found["PATH"] == "/home/person/bin:/usr/bin"
 
 
-def test_a_task_is_told_who_it_works_with():
+def test_a_task_gets_its_peers_in_its_environment():
     peers = [
         Peer(index=0, name="main", address="10.0.0.1", ports=[30001, 30002]),
         Peer(index=1, name="sub1", address="10.0.0.2"),
         Peer(index=2, name="sub2"),
     ]
-    found = told(order("true", peers=peers), container("true"))
+    found = task_environment(order("true", peers=peers), container("true"))
     names = ("MOORING_PEERS", "MOORING_PEER_ADDRESSES", "MOORING_PEER_PORTS")
     assert [found[name] for name in names] == ["main,sub1,sub2", "10.0.0.1,10.0.0.2,", "30001,30002;;"]
-    assert not set(names) & set(told(order("true"), container("true")))
+    assert not set(names) & set(task_environment(order("true"), container("true")))

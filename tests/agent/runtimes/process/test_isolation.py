@@ -1,14 +1,15 @@
-"""What a tenant's task may not do on a node whose agent is root."""
+"""Restrictions of tenants' tasks on a node whose agent runs as root."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from mooring.agent.identity import IdentityRefused
+from mooring.agent.runtimes.process.identity import IdentityRefused
 from tests.agent.builders import container, eventually, order, owner
 from tests.agent.conftest import Node, needs_root
 
@@ -95,7 +96,8 @@ async def test_a_task_reads_neither_the_agents_files_nor_another_tenants(node: N
         thief = order("cat", str(target), owner=owner(2))
         found = await node.run(thief)
         assert found.exit_code == 1, target
-        assert "denied" in await node.output(thief)
+        # In the namespaces of its own most of these do not even exist.
+        assert re.search("denied|No such file", await node.output(thief))
     for folder in (node.root, node.root / "work", node.root / "tasks", work):
         assert (await node.run(order("ls", str(folder), owner=owner(2)))).exit_code != 0
     assert (await node.run(order("kill", "-0", str(pid), owner=owner(2)))).exit_code != 0

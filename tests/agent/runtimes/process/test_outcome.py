@@ -1,11 +1,11 @@
-"""What an exit is called."""
+"""Outcomes of exits."""
 
 from __future__ import annotations
 
 import pytest
 
-from mooring.agent.outcome import outcome
-from mooring.agent.records import ExitRecord
+from mooring.agent.runtimes.process.outcome import outcome
+from mooring.agent.runtimes.process.records import ExitRecord
 
 
 @pytest.mark.parametrize(

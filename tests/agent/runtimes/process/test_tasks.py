@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 import pytest
 
-from mooring.agent.remains import marked
-from mooring.agent.supervisor import record
+from mooring.agent.runtimes.process.orphan_cleanup import marked
+from mooring.agent.runtimes.process.supervisor import record
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import DesiredTask
+from mooring.wire.agents.agent_protocol import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order
 from tests.agent.conftest import Node
 
@@ -38,7 +40,7 @@ async def said(node: Node, task: DesiredTask) -> None:
     await eventually(lambda: log.exists() and log.read_bytes(), "the first output")
 
 
-async def test_a_command_runs_and_its_output_is_kept(node: Node):
+async def test_a_command_runs_and_its_output_is_stored(node: Node):
     task = order("python3", "-c", "print('hello')")
     found = await node.run(task)
     assert (found.status, found.exit_code, found.code) == ("SUCCEEDED", 0, "")
@@ -65,7 +67,7 @@ async def test_a_death_by_signal_is_named(node: Node):
     assert found.reason == "killed by signal 9 (SIGKILL)"
 
 
-async def test_both_outputs_are_kept_in_order(node: Node):
+async def test_both_output_streams_are_stored_in_order(node: Node):
     task = order("sh", "-c", "echo one; echo two >&2; echo three")
     await node.run(task)
     assert await node.output(task) == "one\ntwo\nthree\n"
@@ -154,7 +156,7 @@ async def test_a_second_request_may_shorten_the_grace(node: Node):
     assert (await node.end(task)).status == "CANCELLED"
 
 
-async def test_a_request_to_stop_that_comes_before_the_start_is_kept(node: Node):
+async def test_a_stop_request_before_the_start_takes_effect(node: Node):
     task = order("sh", "-c", "echo ran; sleep 1000")
     await node.runtime.start(task)
     await node.runtime.stop(task.task_id, 1, "requested")
@@ -162,7 +164,7 @@ async def test_a_request_to_stop_that_comes_before_the_start_is_kept(node: Node)
     assert found.status == "CANCELLED"
 
 
-async def test_a_stop_with_the_agent_is_told_from_one_that_was_asked_for(node: Node):
+async def test_a_stop_with_the_agent_differs_from_a_requested_stop(node: Node):
     task = order(*FOREVER)
     await node.runtime.start(task)
     await node.until(task, "RUNNING")
@@ -249,6 +251,26 @@ async def test_while_a_task_waits_for_a_restart_nobody_is_sent_there_and_a_stop_
             await node.changed.wait()
     await node.runtime.stop(task.task_id, 5, "requested")
     assert (await node.end(task)).status == "CANCELLED"
+
+
+async def test_a_task_that_waits_for_a_restart_reports_its_last_exit_and_the_time_of_the_restart(node: Node):
+    task = order("sh", "-c", "exit 3", restart="always", max_restarts=100)
+    began = time.time()
+    await node.runtime.start(task)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (found := await node.until(task, "RUNNING")).ready:
+            await node.changed.wait()
+    assert found.last_exit is not None
+    assert (found.last_exit.code, found.last_exit.reason, found.last_exit.exit_code) == (
+        "exited",
+        "exited with code 3",
+        3,
+    )
+    assert found.last_exit.retry_at is not None
+    assert found.last_exit.retry_at > began
+    assert found.crashes >= 1
+    await node.runtime.stop(task.task_id, 5, "requested")
+    await node.end(task)
 
 
 async def test_a_task_ends_when_all_its_containers_have_ended(node: Node):
@@ -346,9 +368,9 @@ from pathlib import Path
 from uuid import UUID
 import msgspec
 from mooring.agent.options import Options
-from mooring.agent.process_runtime import ProcessRuntime
-from mooring.agent.runtime import RuntimeContext
-from mooring.wire.agent import DesiredTask
+from mooring.agent.runtimes.process.runtime import ProcessRuntime
+from mooring.agent.runtimes.contract import RuntimeContext
+from mooring.wire.agents.agent_protocol import DesiredTask
 
 async def main() -> None:
     root, node_id, task = Path(sys.argv[1]), UUID(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=DesiredTask)
@@ -367,7 +389,8 @@ async def test_a_task_outlives_a_killed_agent_and_is_found_again_without_a_secon
     task = order("sh", "-c", "echo started; while [ ! -e go ]; do sleep 0.05; done; exit 6")
     with begin(sys.executable, "-c", HOST, str(node_folder), str(node_id), msgspec.json.encode(task).decode()) as agent:
         assert agent.stdout is not None
-        assert await asyncio.to_thread(agent.stdout.readline) == b"started\n"
+        lines = iter(agent.stdout.readline, b"")
+        assert await asyncio.to_thread(lambda: b"started\n" in lines)
         # Killed at once, whether or not the supervisor has written anything yet.
         agent.kill()
     after = Node(node_folder, node_id)
@@ -451,3 +474,17 @@ async def test_many_tasks_at_once_all_end(node: Node):
         await node.runtime.start(task)
     codes = [(await node.end(task)).exit_code for task in tasks]
     assert codes == [number % 3 for number in range(12)]
+
+
+async def test_a_supervisor_whose_folder_was_removed_ends_with_its_task(node_folder: Path):
+    node = Node(node_folder)
+    await node.runtime.open()
+    task = order("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
+    supervisor = node.state(task)["pid"]
+    work = Path(node.runtime._processes.known[task.task_id].spec.work_folder)  # type: ignore[union-attr]
+    shutil.rmtree(node.folder(task))
+    (work / "go").touch()
+    await eventually(lambda: record.start_time(supervisor) is None, "its end")
+    await node.runtime.close()

@@ -6,7 +6,7 @@ import time
 from uuid import uuid4
 
 from mooring.agent.reconcile import reconcile
-from mooring.wire.agent import DesiredTask, EndWarning
+from mooring.wire.agents.agent_protocol import DesiredTask, EndWarning
 from tests.agent.builders import eventually, one, order, seen
 from tests.agent.conftest import Node
 
@@ -57,7 +57,7 @@ async def test_every_time_is_warned_of_once(node: Node):
     await after.runtime.close()
 
 
-async def test_a_deadline_that_moves_away_takes_its_warning_along(node: Node):
+async def test_a_postponed_deadline_postpones_its_warning(node: Node):
     task = patient("SIGUSR1", "SIGUSR2")
     await node.runtime.start(task)
     await says(node, task, "ready")
@@ -77,7 +77,7 @@ async def test_a_task_without_a_handler_is_ended_by_the_signal_as_by_any_other(n
     await node.runtime.warn(task.task_id, at(0))
 
 
-def test_only_a_living_task_that_is_to_run_is_told_and_only_what_is_new():
+def test_only_a_living_task_that_should_run_is_warned_and_only_once():
     warning, moved = at(60), at(120)
     task = order("true", task_id=uuid4(), warning=warning)
     assert reconcile([task], one(task, seen("RUNNING"))).warn == ((task.task_id, warning),)

@@ -8,13 +8,14 @@ from uuid import UUID
 import pytest
 
 from mooring import clock
-from mooring.api import events as events_module
-from mooring.api.feed import EventFeed
+from mooring.api.routes.cluster import events as events_module
+from mooring.api.streams.event_feed import EventFeed
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import events, feed, tenants, users
-from mooring.store.engine import Database
+from mooring.store.control import events, feed
+from mooring.store.core.engine import Database
+from mooring.store.tenancy import tenants, users
 from mooring.store.views.events import Watch
-from tests.api.streams import Stream, streaming
+from tests.api.event_stream import Stream, streaming
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -23,7 +24,7 @@ Headers = dict[str, str]
 
 @pytest.fixture
 def signalled(world: World) -> World:
-    """What is committed wakes the streams, as in a server."""
+    """Commits notify the streams, as in a server."""
     world.services.database.on_commit.append(world.changes.send)
     return world
 
@@ -87,7 +88,7 @@ async def test_a_user_sees_the_events_of_own_workloads_only_and_an_admin_all(wor
         assert of_another.status_code == 404
 
 
-async def test_what_was_filtered_scored_and_selected_is_shown_on_request(world: World):
+async def test_filter_and_score_details_are_shown_on_request(world: World):
     admin = await world.admin()
     saw = {"removed": {"resources": 3}, "candidates": 2, "selected": "n1"}
     own = UUID(await world.submit(admin, name="web"))
@@ -147,7 +148,7 @@ async def test_a_stream_that_breaks_before_the_first_event_knows_where_it_was(si
 
 
 @on_sqlite
-async def test_a_reader_that_falls_behind_what_is_remembered_misses_nothing(database: Database, signalled: World):
+async def test_a_reader_that_falls_behind_the_memory_misses_nothing(database: Database, signalled: World):
     world = signalled
     followed = EventFeed(database, world.changes, remembered=4)
     admin = await world.admin()
@@ -169,7 +170,7 @@ async def test_a_reader_that_falls_behind_what_is_remembered_misses_nothing(data
 
 
 @on_sqlite
-async def test_a_quiet_stream_is_kept_alive_and_passes_what_others_did(
+async def test_a_quiet_stream_is_kept_alive_and_skips_events_of_others(
     signalled: World, monkeypatch: pytest.MonkeyPatch
 ):
     world = signalled
@@ -194,7 +195,7 @@ async def test_streams_end_when_the_server_stops(signalled: World):
 
 
 @on_sqlite
-async def test_a_stream_whose_place_is_forgotten_meanwhile_says_so(world: World):
+async def test_a_stream_reports_that_its_cursor_was_purged(world: World):
     admin, followed = await world.admin(), world.services.feed
     start = await followed.end()
     await world.submit(admin, name="one")
@@ -213,9 +214,9 @@ async def test_a_user_may_have_so_many_streams_and_others_are_not_concerned(worl
     limit = world.services.rates.limits.streams
     async with world.services.database.read() as connection:
         user = await users.find(connection, "ada")
-        standing = await tenants.standing(connection, user.id)
-    assert standing is not None
-    closes = [world.services.rates.open_stream(standing.principal) for _ in range(limit)]
+        account = await tenants.account(connection, user.id)
+    assert account is not None
+    closes = [world.services.rates.open_stream(account.principal) for _ in range(limit)]
     refused = await world.client.get("/api/events/stream", headers=ada)
     assert (refused.status_code, refused.json()["code"]) == (429, "too-many-streams")
     assert int(refused.headers["Retry-After"]) > 0

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from mooring import clock
 from mooring.model.lifecycle import TaskStatus as T
-from mooring.store import join_tokens
+from mooring.store.nodes import join_tokens
 from tests.api.world import World
 
 
-async def test_a_node_shows_what_it_offers_and_what_is_taken(world: World):
+async def test_a_node_shows_its_capacity_and_its_usage(world: World):
     headers = await world.user("ada")
     await world.add_node("n1", region="eu-west", labels={"rack": "r1"})
     await world.add_node("n2")
@@ -33,7 +33,7 @@ async def test_a_node_shows_what_it_offers_and_what_is_taken(world: World):
     assert (await world.client.get("/api/nodes?pool=default", headers=headers)).json() == {"nodes": []}
 
 
-async def test_a_node_has_no_more_devices_than_can_be_told_apart(world: World):
+async def test_the_number_of_devices_of_a_node_is_limited(world: World):
     body = {"name": "n1", "simulated": True, "resources": {"cpu": 8, "gpu": 1_000_000_000}}
     answer = await world.client.post("/api/nodes", json=body, headers=await world.admin())
     assert (answer.status_code, answer.json()["code"]) == (422, "too-many-devices")
@@ -109,7 +109,7 @@ async def test_pools_say_how_many_nodes_they_have(world: World):
     await world.add_node("n1")
     pools = (await world.client.get("/api/pools", headers=await world.user("ada"))).json()["pools"]
     assert [(pool["name"], pool["simulated"], pool["runtimes"], pool["nodes"]) for pool in pools] == [
-        ("default", False, ["process"], 0),
+        ("default", False, ["container", "process"], 0),
         ("simulated", True, ["container"], 1),
     ]
 
@@ -126,3 +126,35 @@ async def test_a_join_token_lets_the_named_node_in(world: World):
     for pool, status in (("simulated", 422), ("nowhere", 404)):
         refused = await world.client.post("/api/join-tokens", json=body | {"pool": pool}, headers=admin)
         assert refused.status_code == status
+
+
+async def test_labels_and_region_of_a_node_change_after_it_joined(world: World):
+    admin, user, client = await world.admin(), await world.user("ada"), world.client
+    await world.add_node("n1", labels={"zone": "a", "disk": "ssd"}, region="eu-west")
+    asked = {"labels": {"zone": "b", "disk": None, "rack": "7"}, "region": "moon"}
+    assert (await client.patch("/api/nodes/n1", json=asked, headers=user)).status_code == 403
+    changed = await client.patch("/api/nodes/n1", json=asked, headers=admin)
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["labels"], changed.json()["region"]) == ({"zone": "b", "rack": "7"}, "moon")
+    cleared = await client.patch("/api/nodes/n1", json={"region": ""}, headers=admin)
+    assert (cleared.json()["labels"], cleared.json()["region"]) == ({"zone": "b", "rack": "7"}, None)
+    too_many = {"labels": {f"l{number}": "x" for number in range(64)}}
+    before = (await client.get("/api/nodes/n1", headers=admin)).json()
+    assert (await client.patch("/api/nodes/n1", json=too_many, headers=admin)).status_code == 422
+    assert (await client.get("/api/nodes/n1", headers=admin)).json() == before
+    assert (await client.patch("/api/nodes/none", json=asked, headers=admin)).status_code == 404
+    actions = (await client.get("/api/actions", headers=admin)).json()["actions"]
+    assert [each["action"] for each in actions if each["object"] == "n1"].count("change") == 2
+
+
+async def test_a_pool_of_simulated_nodes_takes_them_and_others_do_not(world: World):
+    admin, client = await world.admin(), world.client
+    made = await client.post("/api/pools", json={"name": "toys", "simulated": True}, headers=admin)
+    assert made.status_code == 201, made.text
+    await world.add_node("n1", pool="toys")
+    node = (await client.get("/api/nodes/n1", headers=admin)).json()
+    assert (node["pool"], node["simulated"]) == ("toys", True)
+    body = {"name": "n2", "simulated": True, "resources": {"cpu": 1}}
+    real = await client.post("/api/nodes", json={**body, "pool": "default"}, headers=admin)
+    assert (real.status_code, real.json()["code"]) == (409, "pool-not-simulated")
+    assert (await client.post("/api/nodes", json={**body, "pool": "none"}, headers=admin)).status_code == 404

@@ -1,4 +1,4 @@
-"""Who leads and who else is there, for everybody; a hand-over and a pass, for admins and at the leader alone."""
+"""The leader and the servers, for everybody; a hand-over and a pass, for admins and only at the leader."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,15 +11,17 @@ import httpx2
 import pytest
 
 from mooring.api.app import OPERATIONS, create_app
-from mooring.api.pressure import Pressure
+from mooring.api.middleware.load_shedding.limits import LoadLimits
+from mooring.api.middleware.load_shedding.shedding import LoadShedding
 from mooring.clock import now
-from mooring.controllers.scheduling import FullPass
+from mooring.controllers.scheduling.scheduling_loop import FullPass
 from mooring.model.loops import LoopState
-from mooring.store import actions, leadership, loops, servers
-from mooring.store.engine import Connection
-from mooring.store.servers import ServerRecord
+from mooring.store.control import leadership, loops, servers
+from mooring.store.control.servers import ServerRecord
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import admin_actions
 from tests.api.world import World
-from tests.store.databases import on_sqlite
+from tests.store.databases import on_postgresql, on_sqlite
 
 
 @dataclass
@@ -53,7 +55,9 @@ async def cluster(world: World, *silent: str) -> int:
     """The server `first` leads, `second` stands by, and `web` serves the API alone; the term of the first."""
 
     async def write(connection: Connection) -> int:
-        term = await leadership.take_office(connection, "first", now(), kind="database")
+        term = await leadership.start_term(connection, "first", now(), kind="database")
+        if connection.dialect.name == "postgresql":
+            assert await leadership.lease(connection, "first", 600)
         for name, role in (("first", "all"), ("second", "scheduler"), ("web", "api")):
             seen_at = now() - timedelta(minutes=10 if name in silent else 0)
             await servers.note(connection, ServerRecord(name, role, f"http://{name}:8000", "1.2", now(), seen_at))
@@ -62,16 +66,16 @@ async def cluster(world: World, *silent: str) -> int:
     return await world.services.database.write(write)
 
 
-async def told(world: World) -> list[tuple[str, str, str]]:
+async def received(world: World) -> list[tuple[str, str, str]]:
     async with world.services.database.read() as connection:
-        return [(a.action, a.noun, a.object) for a in await actions.page(connection, noun="leader", limit=10)]
+        return [(a.action, a.noun, a.object) for a in await admin_actions.page(connection, noun="leader", limit=10)]
 
 
 async def get(world: World, path: str, user: str = "admin") -> Any:
     return (await world.client.get(path, headers=await world.token(user))).json()
 
 
-async def test_who_leads_and_who_stands_by_is_told_by_every_server(world: World):
+async def test_every_server_reports_the_leader_and_the_standbys(world: World):
     found = await get(world, "/api/leader")
     assert (found["name"], found["term"], found["silent"], found["standbys"]) == (None, 0, True, [])
     term = await cluster(world)
@@ -81,6 +85,36 @@ async def test_who_leads_and_who_stands_by_is_told_by_every_server(world: World)
     assert [standby["name"] for standby in found["standbys"]] == ["second"]
     standings = {server["name"]: server["standing"] for server in (await get(world, "/api/servers"))["servers"]}
     assert standings == {"first": "leader", "second": "standby", "web": "api"}
+
+
+@on_postgresql
+async def test_while_nobody_leads_every_server_says_since_when_and_why(world: World):
+    found = await get(world, "/api/leader")
+    assert (found["vacant"], found["vacant_since"], found["vacant_reason"]) == (True, None, "no server has led yet")
+    await cluster(world)
+    found = await get(world, "/api/leader")
+    assert (found["vacant"], found["vacant_reason"]) == (False, None)
+    assert (await get(world, "/api/servers"))["vacant_reason"] is None
+    waiting = await world.submit(await world.admin(), name="waits")
+    assert (await get(world, f"/api/workloads/{waiting}/explanation"))["scheduling"] is None
+
+    async def lose(connection: Connection) -> None:
+        await leadership.release(connection, "first", "first: etcd does not answer")
+        record = ServerRecord("second", "scheduler", "http://second:8000", "1.2", now(), now(), "etcd")
+        await servers.note(
+            connection, replace(record, problem="etcd does not answer (UNAVAILABLE)", problem_since=now())
+        )
+
+    await world.services.database.write(lose)
+    found = await get(world, "/api/leader")
+    assert (found["name"], found["vacant"], found["silent"]) == ("first", True, False)
+    assert found["vacant_since"] is not None
+    assert found["vacant_reason"].startswith("first: etcd does not answer; second cannot campaign: etcd does not")
+    assert {standby["name"] for standby in found["standbys"]} == {"first", "second"}
+    listed = await get(world, "/api/servers")
+    assert listed["vacant_reason"] == found["vacant_reason"]
+    assert {server["standing"] for server in listed["servers"]} == {"standby", "api"}
+    assert "no server leads since" in (await get(world, f"/api/workloads/{waiting}/explanation"))["scheduling"]
 
 
 @on_sqlite
@@ -103,7 +137,7 @@ async def test_the_loops_are_shown_as_the_leader_reported_them(world: World):
 
 
 @on_sqlite
-async def test_a_server_that_does_not_lead_says_who_does_and_where(world: World):
+async def test_a_server_that_does_not_lead_names_the_leader_and_its_url(world: World):
     headers = await world.admin()
     for leader in (None, FakeLeader(leads=False)):
         async with process(world, leader) as client:
@@ -116,7 +150,7 @@ async def test_a_server_that_does_not_lead_says_who_does_and_where(world: World)
         assert (answer.status_code, body["code"]) == (409, "not-leader")
         assert "first at http://first:8000" in body["message"]
         assert body["details"] == {"leader": "first", "url": "http://first:8000", "term": term}
-    assert await told(world) == []
+    assert await received(world) == []
 
 
 @on_sqlite
@@ -129,11 +163,11 @@ async def test_a_leader_resigns_where_somebody_stands_by(world: World):
         await cluster(world)
         answer = await client.post("/api/leader/resign", headers=headers)
         assert (answer.status_code, leader.resigned) == (204, 1)
-    assert await told(world) == [("resign", "leader", "first")]
+    assert await received(world) == [("resign", "leader", "first")]
 
 
 @on_sqlite
-async def test_a_pass_answers_with_what_it_found(world: World):
+async def test_a_pass_returns_its_result(world: World):
     headers, leader = await world.admin(), FakeLeader()
     await cluster(world)
     async with process(world, leader) as client:
@@ -145,15 +179,15 @@ async def test_a_pass_answers_with_what_it_found(world: World):
         # A server that only schedules has nothing else.
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/api/workloads", headers=headers)).status_code == 404
-    assert await told(world) == [("pass", "leader", "first")] * 2
+    assert await received(world) == [("pass", "leader", "first")] * 2
 
 
 @on_sqlite
-async def test_who_waits_for_a_pass_keeps_nobody_else_waiting(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mooring.api.pressure._LONGEST_WAIT_SECONDS", 60)
+async def test_a_request_that_waits_for_a_pass_delays_no_other(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mooring.api.middleware.load_shedding.fair_queue._MAX_BURST_SECONDS", 60)
     await cluster(world)
     headers, leader = await world.admin(), FakeLeader(together=asyncio.Barrier(2))
-    alone = replace(world, services=replace(world.services, pressure=Pressure(1, reserved=0)))
+    alone = replace(world, services=replace(world.services, load=LoadShedding(LoadLimits(seats=1))))
     async with process(alone, leader) as client:
         passes = [client.post("/api/leader/pass", headers=headers) for _ in range(2)]
         async with asyncio.timeout(30):

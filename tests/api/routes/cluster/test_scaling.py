@@ -9,12 +9,14 @@ from uuid import UUID
 import pytest
 
 from mooring.clock import now
-from mooring.model.constraints import MachineImage
-from mooring.model.templates import ScaleRequest, ScaleRequestStatus
-from mooring.store import leadership, scale_requests, scaling_states, workloads
-from mooring.store.engine import Connection
-from mooring.store.ids import new_id
-from mooring.store.scaling_states import Advised, ScalingState, Unmet
+from mooring.model.nodes.node_templates import ScaleRequest, ScaleRequestStatus
+from mooring.model.workloads.constraints import MachineImage
+from mooring.store.control import leadership
+from mooring.store.core.engine import Connection
+from mooring.store.core.ids import new_id
+from mooring.store.scaling import scale_requests, scaling_states
+from mooring.store.scaling.scaling_states import Advised, ScalingState, Unmet
+from mooring.store.workloads import pending
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -63,7 +65,7 @@ async def test_templates_are_put_listed_and_removed(world: World):
         ({"resources": {}}, "at least 1"),
         ({"resources": {"cpu": 0}, "devices": {}}, "offer nothing"),
         ({"resources": {"cpu": "much"}, "devices": {}}, "much"),
-        ({"least": 4}, "more than at most 3"),
+        ({"least": 4}, "exceeds the maximum of 3"),
         ({"cost": 0}, "greater than or equal to 1"),
         ({"devices": {"gpu": [{"count": 3}]}}, "3 devices are named"),
         ({"devices": {"cpu": [{"count": 16}]}}, "devices are named for cpu"),
@@ -94,7 +96,11 @@ async def test_templates_of_pools_that_there_are_not_are_not_found(world: World)
 async def test_a_slot_that_only_a_template_has_may_be_asked_for(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
-    asked = {"containers": [{"image": "train", "resources": {"fpga": 1}}], "on_insufficient": "scale_up"}
+    asked = {
+        "containers": [{"image": "train", "resources": {"fpga": 1}}],
+        "pool": "simulated",
+        "on_insufficient": "scale_up",
+    }
     refused = await world.client.post("/api/workloads", json=asked, headers=headers)
     assert (refused.status_code, refused.json()["code"]) == (422, "slot-not-served")
     template = {"resources": {"cpu": 4, "fpga": 2}}
@@ -111,9 +117,9 @@ async def test_requests_unmet_work_and_advice_are_shown(world: World):
     request = ScaleRequest(new_id(), "simulated", "large", status, ({work: 2}, {work: 1}), late, at)
 
     async def write(connection: Connection) -> None:
-        term = await leadership.take_office(connection, "test", at)
+        term = await leadership.start_term(connection, "test", at)
         await scale_requests.insert_new(connection, [request], now=at, term=term)
-        unmet = (Unmet(work, "no-template", "no node template makes room for it"),)
+        unmet = (Unmet(work, "no-template", "no node template has the capacity for it"),)
         advice = (Advised(UUID(node["id"]), "n1", "drain", at),)
         await scaling_states.save(connection, {"simulated": ScalingState(unmet, advice)}, now=at, term=term)
 
@@ -157,7 +163,7 @@ async def test_a_workload_asks_for_a_licence_and_a_machine_image(world: World):
         assert (answer["winner"] or {"node": None})["node"] == place, answer
     workload_id = UUID(await world.submit(admin, placement=wishes, on_insufficient="scale_up"))
     async with world.services.database.read() as connection:
-        [waiting] = await workloads.waiting(connection, [workload_id])
+        [waiting] = await pending.waiting(connection, [workload_id])
     assert waiting.constraints.licence == "personal"
     assert waiting.constraints.machine_image == MachineImage("cml", ">=2.10")
     assert waiting.on_insufficient == "scale_up"

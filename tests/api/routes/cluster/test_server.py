@@ -1,6 +1,7 @@
 """The server's own routes, its description, and its documentation page."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.store.databases import on_sqlite
 
 
 @on_sqlite
-async def test_health_says_what_the_server_is_doing(world: World):
+async def test_health_reports_the_role_and_the_passes_of_the_server(world: World):
     answer = await world.client.get("/health")
     assert answer.json() == {
         "status": "ok",
@@ -25,11 +26,15 @@ async def test_health_says_what_the_server_is_doing(world: World):
 @on_sqlite
 async def test_ready_answers_503_with_the_same_body_when_a_part_is_missing(world: World):
     answer = await world.client.get("/ready")
-    assert (answer.status_code, answer.json()) == (200, {"ready": True, "checks": {"database": "ok"}})
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "checks": {"database": "ok"}, "degraded": {}})
     world.state.found = {"database": "ok", "agent": "does not answer"}
     answer = await world.client.get("/ready")
     assert answer.status_code == 503
-    assert answer.json() == {"ready": False, "checks": {"database": "ok", "agent": "does not answer"}}
+    assert answer.json() == {
+        "ready": False,
+        "checks": {"database": "ok", "agent": "does not answer"},
+        "degraded": {},
+    }
 
 
 @on_sqlite
@@ -39,6 +44,15 @@ async def test_metrics_are_prometheus_text(world: World):
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
+@on_sqlite
+async def test_metrics_require_their_token_where_one_is_set(world: World):
+    world.app.state.services = replace(world.services, metrics_token="s3cret")
+    for wrong in ({}, {"Authorization": "Bearer other"}, await world.admin()):
+        refused = await world.client.get("/metrics", headers=wrong)
+        assert (refused.status_code, refused.json()["code"]) == (401, "not-authenticated")
+    assert (await world.client.get("/metrics", headers={"Authorization": "Bearer s3cret"})).status_code == 200
+
+
 async def test_the_audit_of_a_working_system_is_clean(world: World):
     headers = await world.admin()
     await world.add_node("n1")
@@ -46,6 +60,18 @@ async def test_the_audit_of_a_working_system_is_clean(world: World):
     for method, path in (("GET", "/api/audit"), ("POST", "/api/audit/repair")):
         report = (await world.client.request(method, path, headers=headers)).json()
         assert (report["clean"], report["findings"], report["repaired"]) == (True, [], 0)
+
+
+@on_sqlite
+async def test_the_front_page_introduces_the_server_and_runs_nothing(world: World):
+    page = await world.client.get("/")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"].startswith("default-src 'none';")
+    assert "mooring login --server http://mooring.test" in page.text
+    assert "1.2.3" in page.text
+    assert not re.search("<script|<style|style=|onclick|<form", page.text)
+    world.app.state.services = replace(world.services, public_url="http://<script>alert(1)</script>")
+    assert "<script" not in (await world.client.get("/")).text
 
 
 @on_sqlite
@@ -84,7 +110,9 @@ async def test_the_description_names_every_operation_and_its_errors(world: World
         assert set(operation["tags"]) <= tags
         documented = set(operation["responses"])
         secured = "security" in operation
-        assert secured is (path.startswith("/api/") and path != "/api/auth/login")
+        # Agents show the credential of their node, which is no user's.
+        with_login = path != "/api/auth/login" and not path.startswith("/api/agent/")
+        assert secured is (path.startswith("/api/") and with_login)
         assert not secured or {"401", "503"} <= documented
         if "requestBody" in operation:
             assert {"400", "413", "422"} <= documented

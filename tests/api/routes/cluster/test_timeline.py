@@ -1,11 +1,15 @@
-"""When work starts, and what the time ahead holds, as everybody may ask."""
+"""Start times and the timeline, for every user."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
-from sqlalchemy import update
+import pytest
+from sqlalchemy import Update, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
+from mooring.services.queries import queries as queries_module
 from mooring.store.tables import workloads
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -13,7 +17,7 @@ from tests.store.databases import on_sqlite
 CONTAINERS = [{"image": "a", "resources": {"cpu": 8}}]
 
 
-async def test_what_waits_says_its_place_its_planned_start_and_until_when_it_is_not_tried(world: World):
+async def test_a_pending_workload_shows_its_position_planned_start_and_backoff(world: World):
     ada, ben = await world.user("ada"), await world.user("ben")
     await world.submit(ben, name="theirs", priority=50)
     first = await world.submit(ada, name="first")
@@ -33,8 +37,33 @@ async def test_what_waits_says_its_place_its_planned_start_and_until_when_it_is_
     assert (await world.client.get(f"/api/workloads/{first}", headers=ada)).json()["start"] is None
 
 
+async def _execute(statement: Update, connection: AsyncConnection) -> None:
+    await connection.execute(statement)
+
+
 @on_sqlite
-async def test_an_explanation_estimates_the_start_of_what_is_behind_others(world: World):
+async def test_an_estimated_start_is_shown_if_it_is_ahead_and_there_is_no_planned_start(world: World):
+    ada = await world.user("ada")
+    at = (now() + timedelta(hours=1)).replace(microsecond=0)
+    quota = {"code": "project-quota-exceeded", "message": "no", "by": "quota", "cure": "release"}
+    cases: dict[str, dict[str, object]] = {
+        "estimated": {"estimated_start_at": at},
+        "planned": {"estimated_start_at": at, "planned_start_at": at},
+        "past": {"estimated_start_at": at - timedelta(hours=2)},
+        "quota": {"estimated_start_at": at, "reason": quota},
+    }
+    for name, values in cases.items():
+        await world.submit(ada, name=name)
+        stored = update(workloads).where(workloads.c.name == name).values(**values)
+        await world.services.database.write(partial(_execute, stored))
+    listed = (await world.client.get("/api/workloads", headers=ada)).json()["workloads"]
+    received = {each["name"]: each["start"]["estimated_at"] for each in listed}
+    assert (received.pop("estimated") or "")[:19] == at.isoformat()[:19]
+    assert received == {"planned": None, "past": None, "quota": None}
+
+
+@on_sqlite
+async def test_an_explanation_estimates_the_start_of_work_behind_others(world: World):
     ada = await world.user("ada")
     await world.add_node("n1")
     running = await world.submit(ada, name="running", containers=CONTAINERS, time=3600)
@@ -46,8 +75,8 @@ async def test_an_explanation_estimates_the_start_of_what_is_behind_others(world
 
     async def hours(name: str) -> float | None:
         answer = await world.client.get(f"/api/workloads/{name}/explanation", headers=ada)
-        told = answer.json()["estimated_start"]
-        return None if told is None else round((datetime.fromisoformat(told) - now()).total_seconds() / 3600, 1)
+        received = answer.json()["estimated_start"]
+        return None if received is None else round((datetime.fromisoformat(received) - now()).total_seconds() / 3600, 1)
 
     assert [await hours(name) for name in ("second", "third", "endless")] == [1.0, 3.0, 5.0]
     # Behind work without an end there is no time that anybody could name.
@@ -55,7 +84,32 @@ async def test_an_explanation_estimates_the_start_of_what_is_behind_others(world
 
 
 @on_sqlite
-async def test_the_time_ahead_is_told_in_steps_by_pool_or_by_node(world: World):
+async def test_with_too_many_ahead_an_explanation_gives_the_stored_estimate(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queries_module, "MOST_AHEAD", 1)
+    ada = await world.user("ada")
+    await world.add_node("n1")
+    running = await world.submit(ada, name="running", containers=CONTAINERS, time=3600)
+    await world.move(running, TaskStatus.SCHEDULED, TaskStatus.RUNNING)
+    for name in ("second", "third", "fourth"):
+        await world.submit(ada, name=name, containers=CONTAINERS, time=7200)
+    at = (now() + timedelta(hours=7)).replace(microsecond=0)
+    stored = update(workloads).values(estimated_start_at=at)
+    await world.services.database.write(partial(_execute, stored))
+
+    async def received(name: str) -> tuple[str, bool]:
+        answer = (await world.client.get(f"/api/workloads/{name}/explanation", headers=ada)).json()
+        return answer["estimated_start"][:19], answer["estimate_is_stored"]
+
+    assert await received("fourth") == (at.isoformat()[:19], True)
+    estimate, is_stored = await received("third")
+    assert not is_stored
+    assert estimate < at.isoformat()[:19]
+
+
+@on_sqlite
+async def test_the_timeline_has_steps_by_pool_or_by_node(world: World):
     ada = await world.user("ada")
     await world.add_node("n1")
     await world.add_node("n2")

@@ -12,9 +12,9 @@ from sqlalchemy import insert, select, update
 from mooring import clock
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import usage
+from mooring.store.accounting import usage
 from mooring.store.tables import projects, usage_buckets, users
-from tests.api.test_measured import Hands
+from tests.api.agents.test_measured_usage import Hands
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -121,7 +121,7 @@ async def test_records_of_ended_work_are_seen_by_their_owner_and_an_admin(world:
 
 
 @on_sqlite
-async def test_everybody_may_ask_what_would_start_now(world: World):
+async def test_every_user_may_ask_for_free_capacity(world: World):
     ada = await world.user("ada")
     await world.add_node("n1")
     answer = await world.client.get("/api/free", params={"pool": "simulated"}, headers=ada)

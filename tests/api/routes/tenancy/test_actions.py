@@ -1,4 +1,4 @@
-"""What admins did: every administrative route leaves a row in its transaction, and no secret."""
+"""Administrative actions: every administrative route leaves a row in its transaction, and no secret."""
 
 import asyncio
 import json
@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import select, text
 
 from mooring import clock
-from mooring.store import pools, tables
-from mooring.store.engine import Connection
+from mooring.store import tables
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import pools
 from tests.api.world import World
 from tests.store.databases import on_postgresql, on_sqlite
 
@@ -78,7 +79,7 @@ async def test_every_administrative_change_leaves_one_row_and_no_secret(world: W
 
 
 @on_sqlite
-async def test_what_is_done_to_the_work_of_others_leaves_a_row_and_to_ones_own_none(world: World):
+async def test_actions_on_the_work_of_others_are_recorded_and_those_on_ones_own_are_not(world: World):
     ada, admin = await world.user("ada"), await world.admin()
     web = await world.submit(ada, name="web", kind="deployment")
     job = await world.submit(ada, name="job", time=60)
@@ -121,7 +122,7 @@ async def test_actions_are_found_by_noun_name_time_and_page(world: World):
 
 
 @on_sqlite
-async def test_a_pool_goes_back_to_what_it_was_before_the_first_change(world: World):
+async def test_a_pool_can_be_reverted_to_its_state_before_the_first_change(world: World):
     admin = await world.admin()
 
     async def profile() -> str:
@@ -188,7 +189,7 @@ async def test_a_pool_takes_its_guarantees_along(world: World):
 
 
 @on_sqlite
-async def test_a_pool_that_is_not_public_is_for_those_who_were_given_access(world: World):
+async def test_only_tenants_with_access_use_a_pool_that_is_not_public(world: World):
     admin, ada = await world.admin(), await world.user("ada", project="vision")
 
     async def close(connection: Connection) -> None:
@@ -197,11 +198,10 @@ async def test_a_pool_that_is_not_public_is_for_those_who_were_given_access(worl
         await pools.set_policy(connection, "simulated", replace(found.policy, public=False), clock.now())
 
     await world.services.database.write(close)
-    work = {"containers": [{"image": "nginx"}]}
-    for pool in ({}, {"pool": "simulated"}):
-        for path in ("/api/workloads", "/api/workloads/dry-run"):
-            answer = await world.client.post(path, json=work | pool, headers=ada)
-            assert (path, answer.status_code, answer.json()["code"]) == (path, 403, "pool-not-allowed")
+    work = {"containers": [{"image": "nginx"}], "pool": "simulated"}
+    for path in ("/api/workloads", "/api/workloads/dry-run"):
+        answer = await world.client.post(path, json=work, headers=ada)
+        assert (path, answer.status_code, answer.json()["code"]) == (path, 403, "pool-not-allowed")
     granted = await world.client.post("/api/pools/simulated/access", json={"project": "vision"}, headers=admin)
     assert granted.status_code == 204
     listed = (await world.client.get("/api/pools/simulated/access", headers=admin)).json()

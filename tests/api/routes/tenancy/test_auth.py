@@ -9,18 +9,23 @@ import jwt
 import pytest
 
 from mooring import clock
-from mooring.api.passing_on import PASSED_ON
-from mooring.api.signing import SigningKey, SigningKeys
-from mooring.api.tokens import AUDIENCE, ISSUER, Claims, Tokens
+from mooring.api.auth.signing import SigningKey, SigningKeys
+from mooring.api.auth.tokens import (
+    AUDIENCE,
+    ISSUER,
+    Claims,
+    Tokens,
+)
+from mooring.api.streams.server_proxy import FORWARDED
 from mooring.model.errors import NotAuthenticated
-from mooring.store import users
+from mooring.store.tenancy import users
 from tests.api.world import ADMIN_PASSWORD, KEYS, PASSWORD, World
 from tests.store.databases import on_sqlite
 
 KEY = KEYS.newest
 
 
-async def test_a_login_gives_a_token_that_says_who_one_is(world: World):
+async def test_a_login_returns_a_token_that_identifies_the_user(world: World):
     answer = await world.client.post("/api/auth/login", json={"username": "admin", "password": ADMIN_PASSWORD})
     assert answer.status_code == 200
     assert answer.json()["token_type"] == "bearer"
@@ -32,7 +37,7 @@ async def test_a_login_gives_a_token_that_says_who_one_is(world: World):
 
 
 @pytest.mark.parametrize(("username", "password"), [("admin", "wrong"), ("nobody", ADMIN_PASSWORD), ("", "")])
-async def test_a_wrong_login_does_not_say_what_was_wrong(world: World, username: str, password: str):
+async def test_a_failed_login_does_not_reveal_its_reason(world: World, username: str, password: str):
     answer = await world.client.post("/api/auth/login", json={"username": username, "password": password})
     assert answer.status_code == 401
     assert answer.json()["code"] == "wrong-credentials"
@@ -223,13 +228,13 @@ async def test_where_somebody_asks_from_is_believed_of_servers_that_share_the_ke
     }
     for number, (case, (said, address)) in enumerate(cases.items()):
         body = {"name": f"project-{number}"}
-        made = await world.client.post("/api/projects", json=body, headers={**headers, PASSED_ON: said})
+        made = await world.client.post("/api/projects", json=body, headers={**headers, FORWARDED: said})
         assert made.status_code == 201, made.text
         [newest] = (await world.client.get("/api/actions?limit=1", headers=headers)).json()["actions"]
         assert (case, newest["object"].endswith(body["name"]), newest["address"]) == (case, True, address)
 
 
-async def test_what_servers_say_to_each_other_is_no_login(world: World):
+async def test_a_statement_between_servers_is_not_accepted_as_a_login(world: World):
     said = Tokens(KEYS).vouch("192.0.2.7", "Bearer x")
     answer = await world.client.get("/api/auth/me", headers={"Authorization": f"Bearer {said}"})
     assert (answer.status_code, answer.json()["code"]) == (401, "token-invalid")

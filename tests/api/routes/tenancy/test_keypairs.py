@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mooring.intake import acting
-from mooring.model.tenants import Role
+from mooring.model.tenancy.tenants import Role
+from mooring.services import acting_project
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -50,7 +50,7 @@ async def test_a_keypair_opens_while_it_and_its_user_and_domain_are_active(world
 
 
 @on_sqlite
-async def test_what_is_no_keypair_is_refused_with_one_answer(world: World):
+async def test_invalid_keypairs_all_get_the_same_response(world: World):
     ada = await world.user("ada")
     made, _ = await make(world, ada)
     answers = set()
@@ -69,7 +69,7 @@ async def test_what_is_no_keypair_is_refused_with_one_answer(world: World):
 
 
 @on_sqlite
-async def test_the_scope_narrows_what_the_user_may(world: World):
+async def test_the_scope_narrows_the_permissions_of_the_user(world: World):
     ada = await world.user("ada")
     work = {"containers": [{"image": "nginx"}]}
     _, read = await make(world, ada, scope="read")
@@ -154,7 +154,7 @@ async def test_a_keypair_in_a_project_that_its_user_is_no_member_of_is_refused(w
 
 
 @on_sqlite
-async def test_a_keypair_ends_with_the_membership_whatever_its_owner_does(world: World):
+async def test_a_keypair_ends_with_the_membership_and_cannot_be_reactivated(world: World):
     ada, admin = await world.user("ada"), await world.admin()
     await world.client.post("/api/projects", json={"name": "vision"}, headers=admin)
     await world.client.post("/api/projects/vision/members", json={"username": "ada"}, headers=admin)
@@ -166,10 +166,10 @@ async def test_a_keypair_ends_with_the_membership_whatever_its_owner_does(world:
     assert await status(world, by_keypair, path="/api/quotas") == 401
 
 
-async def test_work_for_a_keypair_that_goes_at_the_same_moment_is_told_to_come_again(
+async def test_a_submission_for_a_keypair_removed_at_the_same_moment_can_be_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(acting, "_KNOWN_SECONDS", 60.0)
+    monkeypatch.setattr(acting_project, "_CACHE_SECONDS", 60.0)
     ada, admin = await world.user("ada"), await world.admin()
     work = {"containers": [{"image": "nginx"}]}
     # Refused for its pool, so that the keypair that would carry it is known for a moment and has no work.

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.tenants import Role
+from mooring.model.tenancy.tenants import Role
 from mooring.store.tables import admin_actions
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -19,7 +19,7 @@ def lines(answer: Any) -> dict[tuple[str, str], dict[str, Any]]:
     return {(line["scope"], line["slot"]): line for line in answer.json()["quotas"]}
 
 
-async def test_a_limit_what_is_in_use_and_what_is_left_are_seen_at_each_level(world: World):
+async def test_limits_usage_and_remainders_are_shown_at_each_level(world: World):
     admin, ada, client = await world.admin(), await world.user("ada"), world.client
     await world.add_node("n1")
     for path, limits in (
@@ -42,7 +42,7 @@ async def test_a_limit_what_is_in_use_and_what_is_left_are_seen_at_each_level(wo
     assert found["keypair", "cpu"]["left"] is None
 
 
-async def test_what_a_project_has_above_its_guarantee_is_borrowed(world: World):
+async def test_usage_above_the_guarantee_of_a_project_is_borrowed(world: World):
     admin, client = await world.admin(), world.client
     await world.add_node("n1")
     await world.move(await world.submit(admin), TaskStatus.SCHEDULED)
@@ -67,7 +67,7 @@ async def test_an_override_is_shown_with_its_end_and_goes_with_the_limit(world: 
     assert lines(gone) == {}
 
 
-async def test_only_those_who_may_change_quotas_and_each_change_is_recorded(world: World):
+async def test_only_authorised_users_change_quotas_and_each_change_is_recorded(world: World):
     admin, ada, client = await world.admin(), await world.user("ada"), world.client
     refused = await client.put("/api/quotas/user/ada", json={"limits": {"cpu": 100}}, headers=ada)
     assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
@@ -80,7 +80,7 @@ async def test_only_those_who_may_change_quotas_and_each_change_is_recorded(worl
     assert (action.before["limits"], action.after["limits"]) == ({}, {"cpu": "1"})
 
 
-async def test_every_quota_goes_back_to_what_it_was(world: World):
+async def test_every_quota_can_be_reverted(world: World):
     admin, client, path = await world.admin(), world.client, "/api/quotas/project/default"
     await client.put(path, json={"limits": {"cpu": 4, "memory": "1Gi"}}, headers=admin)
     await client.put(path, json={"guaranteed": {"cpu": 2}, "pool": "default"}, headers=admin)
@@ -120,7 +120,7 @@ async def test_a_name_that_another_domain_has_too_means_ones_own(world: World):
 
 
 @pytest.mark.parametrize("scope", ["keypair", "user", "project", "domain"])
-async def test_what_cannot_be_a_name_names_no_tenant(world: World, scope: str):
+async def test_an_invalid_name_is_the_name_of_no_tenant(world: World, scope: str):
     for name in ("a%00b", "%F0%9F%90%99", "x" * 300):
         answer = await world.client.get(f"/api/quotas/{scope}/{name}", headers=await world.admin())
         assert answer.status_code == 404, answer.text
@@ -142,7 +142,7 @@ async def test_what_cannot_be_a_name_names_no_tenant(world: World, scope: str):
         ("project/default", {"guaranteed": {"sessions": 1}, "pool": "default"}, 422, "invalid-quota"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_and_changes_nothing(
+async def test_an_invalid_quota_is_refused_and_changes_nothing(
     world: World, path: str, body: dict[str, Any], status: int, code: str
 ):
     admin = await world.admin()

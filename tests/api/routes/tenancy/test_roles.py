@@ -9,12 +9,11 @@ from typing import Any, cast
 
 from mooring import clock
 from mooring.api.app import create_app
-from mooring.api.pressure import Pressure
 from mooring.api.services import Services
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.tenants import Role
-from tests.api.streams import streaming
-from tests.api.test_keypairs import basic
+from mooring.model.tenancy.tenants import Role
+from tests.api.event_stream import streaming
+from tests.api.routes.tenancy.test_keypairs import basic
 from tests.api.world import World, real_pool_takes_containers
 from tests.store.databases import on_sqlite
 
@@ -46,8 +45,8 @@ READS = [
     "/api/events?workload={id}",
 ]
 
-# Statuses of each route by who asks; `read` and `work` are keypairs of the admin with these scopes. {who} makes names
-# that are new, {web} and {job} are work of uma's, {task} is one of {web}, {key} is her keypair.
+# Statuses of each route by who asks; `read` and `work` are keypairs of the admin in uma's project with these scopes.
+# {who} makes names that are new, {web} and {job} are work of uma's, {task} is one of {web}, {key} is her keypair.
 ROUTES = """
     admin dora paul uma  frank read work route
     200   200  200  200  200   200  200  GET    /api/domains
@@ -58,7 +57,7 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/projects
     201   201  403  403  404   403  403  POST   /api/projects {"name":"p-{who}","domain":"default"}
     200   200  200  200  404   200  200  GET    /api/projects/vision?domain=default
-    200   200  404  404  404   200  200  GET    /api/projects/speech?domain=default
+    200   200  404  404  404   404  404  GET    /api/projects/speech?domain=default
     200   200  403  403  404   403  403  PATCH  /api/projects/vision?domain=default {"active":true}
     200   403  403  403  404   403  403  PATCH  /api/projects/vision?domain=default {"policy":""}
     409   409  403  403  404   403  403  DELETE /api/projects/vision?domain=default
@@ -97,6 +96,13 @@ ROUTES = """
     200   200  200  200  404   200  200  GET    /api/volumes/data?project=vision&domain=default
     404   404  404  404  404   404  404  GET    /api/volumes/nothing
     409   409  409  409  404   403  403  DELETE /api/volumes/data?project=vision&domain=default
+    200   200  200  200  200   200  200  GET    /api/uploads
+    200   200  200  200  200   403  200  POST   /api/uploads {"entries":[]}
+    404   404  404  404  404   403  404  PUT    /api/uploads/00000000-0000-0000-0000-000000000001/content?chunks=0
+    404   404  404  404  404   403  404  POST   /api/uploads/00000000-0000-0000-0000-000000000001/complete
+    404   404  404  404  404   403  404  DELETE /api/uploads/00000000-0000-0000-0000-000000000001
+    401   401  401  401  401   401  401  GET    /api/agent/uploads/00000000-0000-0000-0000-000000000001/manifest
+    401   401  401  401  401   401  401  GET    /api/agent/uploads/00000000-0000-0000-0000-000000000001/content?chunks=0
     200   403  403  403  403   200  200  GET    /api/policies
     201   403  403  403  403   403  403  POST   /api/policies {"name":"rules-{who}"}
     200   403  403  403  403   200  200  GET    /api/policies/small
@@ -105,10 +111,15 @@ ROUTES = """
     404   403  403  403  403   403  403  DELETE /api/policies/nothing
     200   200  200  200  200   200  200  GET    /api/quotas
     200   200  404  200  404   200  200  GET    /api/quotas/user/uma
-    200   200  404  404  404   200  200  GET    /api/quotas/project/speech
+    200   200  404  404  404   404  404  GET    /api/quotas/project/speech
     200   200  200  200  404   200  200  GET    /api/quotas/domain/default
     200   200  404  403  404   403  403  PUT    /api/quotas/user/uma {"limits":{"cpu":99}}
-    200   200  404  404  404   403  403  PUT    /api/quotas/project/speech {"limits":{"cpu":99}}
+    200   200  200  200  200   200  200  GET    /api/shares
+    204   204  404  403  404   403  403  PUT    /api/shares/user/uma {"weight":200}
+    204   204  404  404  404   404  404  PUT    /api/shares/project/speech {"weight":200}
+    204   403  403  403  404   403  403  PUT    /api/shares/domain/default {"weight":200}
+    200   200  200  200  200   200  200  GET    /api/occupancy
+    200   200  404  404  404   404  404  PUT    /api/quotas/project/speech {"limits":{"cpu":99}}
     200   403  403  403  404   403  403  PUT    /api/quotas/domain/default {"limits":{"cpu":99}}
     200   200  404  403  404   403  403  POST   /api/quotas/user/uma/revert {"version":1}
     200   403  403  403  403   200  200  GET    /api/actions
@@ -123,6 +134,7 @@ ROUTES = """
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1
     200   403  403  403  403   403  403  POST   /api/nodes/n1/drain
+    200   403  403  403  403   403  403  PATCH  /api/nodes/n1 {"labels":{"rack":"7"}}
     200   403  403  403  403   403  403  PATCH  /api/nodes/n1/taints {"add":[{"key":"spot"}]}
     200   403  403  403  403   403  403  POST   /api/nodes/n1/resume
     404   403  403  403  403   403  403  DELETE /api/nodes/nowhere
@@ -214,6 +226,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},
 }
 MOUNTING: dict[str, Any] = {
+    "pool": "real",
     "containers": [{"image": "a", "mounts": [{"volume": "data", "path": "/data"}]}],
     "volumes": [{"name": "data", "kind": "named"}],
 }
@@ -285,7 +298,7 @@ async def test_work_is_seen_by_its_owner_and_the_admins_of_its_project_and_domai
 
 
 @on_sqlite
-async def test_lists_and_the_event_feed_show_what_may_be_seen_and_nothing_else(world: World):
+async def test_lists_and_the_event_feed_show_only_visible_objects(world: World):
     people = await everybody(world)
     workload_id = await umas_work(world, people["uma"])
     for name, headers in people.items():
@@ -303,7 +316,7 @@ async def test_lists_and_the_event_feed_show_what_may_be_seen_and_nothing_else(w
 
 
 @on_sqlite
-async def test_the_event_stream_shows_what_may_be_seen_and_nothing_else(world: World):
+async def test_the_event_stream_shows_only_visible_objects(world: World):
     people = await everybody(world)
     workload_id = await umas_work(world, people["uma"])
     for name in people:
@@ -322,10 +335,12 @@ async def _check_stream(world: World, headers: Headers, workload_id: str, *, see
 
 
 @on_sqlite
-async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_nothing(world: World):
+async def test_each_role_gets_the_responses_of_the_table_and_refusals_change_nothing(world: World):
     people = await everybody(world)
+    await world.client.post("/api/projects/vision/members", json={"username": "admin"}, headers=people["admin"])
     for scope in ("read", "work"):
-        made = await world.client.post("/api/keypairs", json={"scope": scope}, headers=people["admin"])
+        asked = {"scope": scope, "project": "vision"}
+        made = await world.client.post("/api/keypairs", json=asked, headers=people["admin"])
         people[scope] = basic(made.json()["access_key"], made.json()["secret"])
     await world.client.post("/api/policies", json={"name": "small"}, headers=people["admin"])
     web = await umas_work(world, people["uma"])
@@ -351,14 +366,14 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
 
 
 def test_every_operation_of_the_description_has_a_row():
-    described = create_app(cast(Services, SimpleNamespace(version="0", pressure=Pressure()))).openapi()["paths"]
+    described = create_app(cast(Services, SimpleNamespace(version="0", trusted_proxies=()))).openapi()["paths"]
     operations = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     assert operations >= APART
     assert {_operation(row, operations) for row in rows()} == operations - APART
 
 
 def _operation(row: Row, operations: set[str]) -> str:
-    """What a row asks for: the operation that its path fits, one without a name in it before others."""
+    """Operation that a row's path matches; one without a path parameter before others."""
     asked = f"{row.method} {row.path.partition('?')[0]}"
     fitting = [one for one in operations if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), asked)]
     assert fitting, f"the API has no {asked}"

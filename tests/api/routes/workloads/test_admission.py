@@ -5,16 +5,16 @@ from typing import Any
 from sqlalchemy import insert, update
 
 from mooring import clock
-from mooring.model.quotas import Scope
-from mooring.store import quotas
-from mooring.store.engine import Connection
-from mooring.store.ids import new_id
+from mooring.model.tenancy.quotas import Scope
+from mooring.store.core.engine import Connection
+from mooring.store.core.ids import new_id
 from mooring.store.tables import policies, projects
+from mooring.store.tenancy import quotas
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
 pytestmark = on_sqlite
-BODY = {"containers": [{"image": "nginx", "resources": {"cpu": "2"}}]}
+BODY = {"containers": [{"image": "nginx", "resources": {"cpu": "2"}}], "pool": "simulated"}
 
 
 async def give_policy(world: World, rules: dict[str, Any]) -> None:
@@ -53,12 +53,12 @@ async def test_an_explanation_names_the_limit_that_keeps_work_waiting(world: Wor
         await quotas.set_quota(connection, found, quotas.QuotaChange(limits={"cpu": 1000}), clock.now())
 
     await world.services.database.write(limit)
-    told = "project 'default' may use 1 cpu; 0 are in use and this asks for 2 (1 too many)"
+    received = "needs 2 cpu, limit 1 (project 'default')"
     tried = await world.client.post("/api/workloads/dry-run", json=BODY, headers=ada)
     workload_id = await world.submit(ada, **BODY)
     asked = await world.client.get(f"/api/workloads/{workload_id}/explanation", headers=ada)
     for answer in (tried, asked):
         explained = answer.json()
         assert explained["outcome"] == "waiting"
-        assert (explained["reason"]["by"], explained["reason"]["message"]) == ("group_resource_limit", told)
+        assert (explained["reason"]["by"], explained["reason"]["message"]) == ("group_resource_limit", received)
         assert explained["candidates"] == 1

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from tests.api.test_rates import limited
+from tests.api.middleware.load_shedding.test_rates import limited
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -64,7 +64,7 @@ async def test_the_same_key_gets_the_same_answer_and_doubles_nothing(world: Worl
     assert theirs["accepted"] == 1
 
 
-async def test_requests_with_one_key_that_arrive_together_are_done_once(world: World):
+async def test_simultaneous_requests_with_one_idempotency_key_run_once(world: World):
     named = {**await world.user("ada"), "Idempotency-Key": "once"}
     answers = await asyncio.gather(*(submit(world, named, workload(None), workload("web")) for _ in range(5)))
     assert all(answer == answers[0] for answer in answers)
@@ -105,7 +105,7 @@ async def test_a_thousand_are_taken_and_one_more_is_refused(world: World):
 
 
 @on_sqlite
-async def test_what_is_no_batch_is_refused_and_writes_nothing(world: World):
+async def test_an_invalid_batch_is_refused_and_writes_nothing(world: World):
     ada = await world.user("ada")
     before = await world.counts()
     for body, status in (

@@ -45,7 +45,7 @@ async def compared(world: World, headers: dict[str, str], body: dict[str, Any]) 
 
 
 @on_sqlite
-async def test_what_differs_is_said_field_by_field(world: World):
+async def test_differences_are_listed_field_by_field(world: World):
     headers = await world.user("ada")
     workload_id = await world.submit(headers, **WEB)
     before = await world.counts()
@@ -98,7 +98,7 @@ async def test_a_request_that_would_be_refused_is_refused(world: World, body: di
 
 
 @on_sqlite
-async def test_who_is_not_the_owner_learns_nothing_of_the_environment(world: World):
+async def test_only_the_owner_sees_differences_of_the_environment(world: World):
     headers = await world.user("ada")
     workload_id = await world.submit(headers, **WEB)
     body = changed(environment={"MODE": "guess"}, image="nginx:2")

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from mooring.model.lifecycle import TaskStatus
-from mooring.store.changes import Change
+from mooring.store.commit.status_changes import Change
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -26,7 +26,7 @@ async def ask(world: World, headers: Headers, what: str, body: Any = None) -> An
 
 
 @on_sqlite
-async def test_an_update_changes_what_is_said_and_keeps_the_rest(world: World):
+async def test_an_update_changes_the_given_fields_and_keeps_the_others(world: World):
     headers = await world.admin()
     await deploy(world, headers)
     status, view = await ask(
@@ -68,7 +68,7 @@ async def test_going_back_is_a_new_revision_made_from_an_old_template(world: Wor
 
 
 @on_sqlite
-async def test_a_whole_template_takes_the_place_of_the_present_one(world: World):
+async def test_a_whole_template_replaces_the_present_one(world: World):
     headers = await world.admin()
     await deploy(world, headers)
     template = {"containers": [{"name": "app", "image": "app:1"}, {"name": "proxy", "image": "proxy:1"}]}
@@ -120,7 +120,7 @@ async def test_a_wrong_update_is_refused_and_changes_nothing(world: World):
 
 
 @on_sqlite
-async def test_pause_and_resume_answer_to_what_goes_on(world: World):
+async def test_pause_and_resume_depend_on_the_state_of_the_rollout(world: World):
     headers = await world.admin()
     await deploy(world, headers)
     assert (await ask(world, headers, "pause"))[1]["code"] == "rollout-done"
@@ -159,5 +159,5 @@ async def test_endpoints_are_the_tasks_that_somebody_may_be_sent_to(world: World
     assert (await listed())[0] == [1]
     view = (await world.client.get("/api/workloads/web", headers=headers)).json()
     assert (view["running"], view["ready"], view["tasks"][0]["ready"]) == (2, 1, False)
-    told = (await world.client.get(f"/api/events?since={cursor}&workload=web", headers=headers)).json()["events"]
-    assert [event["kind"] for event in told if event["noun"] == "task"] == ["unready"]
+    received = (await world.client.get(f"/api/events?since={cursor}&workload=web", headers=headers)).json()["events"]
+    assert [event["kind"] for event in received if event["noun"] == "task"] == ["unready"]

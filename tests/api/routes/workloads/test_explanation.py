@@ -16,14 +16,14 @@ async def explained(world: World, headers: dict[str, str], ref: str) -> dict[str
 
 
 async def tried(world: World, headers: dict[str, str], **more: Any) -> dict[str, Any]:
-    body = {"containers": [{"image": "nginx", "resources": {"cpu": 2}}], **more}
+    body = {"containers": [{"image": "nginx", "resources": {"cpu": 2}}], "pool": "simulated", **more}
     answer = await world.client.post("/api/workloads/dry-run", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     record: dict[str, Any] = answer.json()
     return record
 
 
-async def test_what_waits_says_which_nodes_lack_what(world: World):
+async def test_the_explanation_of_a_pending_workload_names_what_each_node_lacks(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
     await world.add_node("n2", resources={"cpu": 16, "memory": "16Gi"})
@@ -49,7 +49,7 @@ async def test_an_explanation_is_as_current_as_the_nodes(world: World):
     assert (record["outcome"], record["winner"]["node"]) == ("placed", "n1")
 
 
-async def test_what_is_placed_says_how_its_node_compares(world: World):
+async def test_the_explanation_of_a_placed_workload_compares_its_node(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
     await world.add_node("n2")
@@ -71,7 +71,7 @@ async def test_what_is_placed_says_how_its_node_compares(world: World):
     }
 
 
-async def test_what_has_ended_is_not_placed_again(world: World):
+async def test_an_ended_workload_is_not_placed_again(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
     workload_id = await world.submit(headers, name="train")
@@ -146,7 +146,7 @@ async def test_a_dry_run_is_refused_where_the_submission_would_be(world: World):
         assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-async def test_wishes_for_the_place_are_part_of_the_question(world: World):
+async def test_placement_preferences_are_part_of_a_dry_run(world: World):
     headers = await world.user("ada")
     await world.add_node("n1", labels={"zone": "a"}, taints=[{"key": "gpu"}])
     await world.add_node("n2", labels={"zone": "b"})
@@ -155,7 +155,7 @@ async def test_wishes_for_the_place_are_part_of_the_question(world: World):
     record = await tried(world, headers, placement=wanted)
     assert record["outcome"] == "waiting"
     assert record["summary"] == (
-        "0 of 3 nodes: 2 without the labels asked for (zone=a), 1 not tolerated taint gpu:NoSchedule"
+        "0 of 3 nodes: 2 without the requested labels (zone=a), 1 with untolerated taint gpu:NoSchedule"
     )
     # One filter alone turns it down: that is as near as it gets.
     assert record["nearest_misses"][0]["node"] == "n1"
@@ -177,7 +177,7 @@ async def test_a_node_is_not_forbidden_to_a_task_by_that_very_task(world: World)
     assert (await tried(world, headers, labels={"app": "web"}, placement=apart))["outcome"] == "waiting"
 
 
-async def test_how_tasks_belong_together_is_part_of_the_question(world: World):
+async def test_gang_options_are_part_of_a_dry_run(world: World):
     headers = await world.user("ada")
     await world.add_node("n1", labels={"zone": "a"})
     await world.add_node("n2", labels={"zone": "b"}, resources={"cpu": 16, "memory": "16Gi"})
@@ -188,12 +188,14 @@ async def test_how_tasks_belong_together_is_part_of_the_question(world: World):
     assert {task["node"] for task in packed["tasks"]} == {"n1"}
     short = await tried(world, headers, replicas=20, min_tasks=13)
     assert short["outcome"] == "waiting"
-    assert short["reason"]["message"].startswith("room for 12 of 20 tasks, of which 13 start together; for the next, ")
+    assert short["reason"]["message"].startswith(
+        "capacity for 12 of 20 tasks, of which 13 start together; for the next, "
+    )
     placed = await tried(world, headers, replicas=20, min_tasks=12)
     assert sum(task["node"] is not None for task in placed["tasks"]) == 12
 
 
-async def test_a_workload_shows_how_its_tasks_belong_together(world: World):
+async def test_a_workload_shows_its_gang_options(world: World):
     headers = await world.user("ada")
     group = {"name": "g", "direction": "pack", "enforcement": "strict"}
     asked = {"replicas": 3, "min_tasks": 2, "pack": ["zone"], "min_available": 1, "preemptible": False}

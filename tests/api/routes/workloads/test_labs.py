@@ -8,10 +8,17 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from mooring import clock
+from mooring.model.calendar.timeslots import TimeslotStatus
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.timeslots import TimeslotStatus
 from mooring.store.tables import tasks, timeslots, workloads
-from tests.api.test_timeslots import HOUR, START, at, book, listed, move
+from tests.api.routes.workloads.test_timeslots import (
+    HOUR,
+    START,
+    at,
+    book,
+    listed,
+    move,
+)
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -24,6 +31,7 @@ def asked(**more: Any) -> dict[str, Any]:
         "type": "interactive",
         "replicas": 2,
         "containers": [{"image": "net", "resources": {"cpu": 1, "memory": "1Gi"}}],
+        "pool": "simulated",
         "placement": {"ports": 2},
     }
     return {"start": START.isoformat(), "duration": "2h", "lead": "10m", "workload": workload} | more
@@ -36,7 +44,7 @@ async def create(world: World, headers: dict[str, str], **more: Any) -> dict[str
     return found
 
 
-async def test_a_lab_keeps_exactly_what_its_tasks_ask_for(world: World):
+async def test_a_lab_reserves_exactly_the_requests_of_its_tasks(world: World):
     await world.add_node("n1")
     ann = await world.user("ann")
     made = await create(world, ann)
@@ -111,7 +119,7 @@ async def test_a_lab_that_is_refused_leaves_neither_timeslot_nor_workload(world:
 
 
 @on_sqlite
-async def test_a_lab_is_given_up_with_its_room(world: World):
+async def test_removing_a_lab_releases_its_reservation(world: World):
     ann, ben = await world.user("ann"), await world.user("ben")
     made = await create(world, ann)
     await book(world, ann, name="no-lab")
@@ -124,7 +132,7 @@ async def test_a_lab_is_given_up_with_its_room(world: World):
 
 
 @on_sqlite
-async def test_work_runs_in_a_booking_of_those_who_may_use_it(world: World):
+async def test_work_runs_in_a_booking_only_for_users_who_may_use_it(world: World):
     ann = await world.user("ann", project="vision")
     people = {
         "ann": ann,
@@ -214,7 +222,7 @@ async def test_bookings_count_against_the_policies_and_quotas_of_their_booker(wo
     assert (await world.client.patch(f"/api/timeslots/{ref}", json={"count": 4}, headers=ann)).status_code == 412
 
 
-async def test_bookings_at_once_do_not_exceed_a_quota_together(world: World):
+async def test_simultaneous_bookings_do_not_exceed_a_quota(world: World):
     people = [await world.user(name, project="vision") for name in ("ann", "ben", "cid")]
     answer = await world.client.put(
         "/api/quotas/project/vision", json={"limits": {"cpu": 8}}, headers=await world.admin()
@@ -228,7 +236,7 @@ async def test_bookings_at_once_do_not_exceed_a_quota_together(world: World):
 
 
 @on_sqlite
-async def test_labs_at_once_do_not_exceed_a_limit_together(world: World):
+async def test_simultaneous_labs_do_not_exceed_a_limit(world: World):
     ann, admin = await world.user("ann"), await world.admin()
     await world.client.post("/api/policies", json={"name": "few", "rules": {"max_bookings": 2}}, headers=admin)
     await world.client.patch("/api/users/ann", json={"policy": "few"}, headers=admin)

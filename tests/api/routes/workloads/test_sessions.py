@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mooring.api.sessions import as_workload
+from mooring.api.routes.workloads.sessions import as_workload
 from mooring.model.lifecycle import TaskStatus as T
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.containers import ContainerRequest
-from mooring.wire.placement import PlacementRequest
-from mooring.wire.workloads import SessionRequest
+from mooring.wire.workloads.containers import ContainerRequest
+from mooring.wire.workloads.placement import PlacementRequest
+from mooring.wire.workloads.workload_fields import SessionRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -83,7 +83,7 @@ async def test_a_field_alone_gives_no_right(world: World, field: dict[str, Any])
 
 
 @on_sqlite
-async def test_what_a_session_waits_for_is_shown_with_its_state(world: World):
+async def test_dependencies_of_a_session_are_shown_with_their_state(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
     first = (await create(world, headers, name="first")).json()["id"]
@@ -104,6 +104,32 @@ async def test_the_tasks_of_an_array_come_in_pages(world: World):
     answer = await world.client.get("/api/workloads/sweep/tasks?limit=3&offset=8&status=pending", headers=headers)
     page = answer.json()
     assert ([task["index"] for task in page["tasks"]], page["total"]) == ([8, 9], 10)
+
+
+@on_sqlite
+async def test_single_indexes_of_an_array_are_cancelled_over_http(world: World):
+    headers = await world.user("ada")
+    await create(world, headers, name="sweep", array="10-19")
+    await create(world, headers, name="train")
+    cancelled = await world.client.delete("/api/workloads/sweep/tasks?index=12,15-16", headers=headers)
+    assert (cancelled.status_code, cancelled.json()["counts"]) == (202, {"PENDING": 7, "CANCELLED": 3})
+    again = await world.client.delete("/api/workloads/sweep/tasks?index=12", headers=headers)
+    assert (again.status_code, again.json()["counts"]) == (202, {"PENDING": 7, "CANCELLED": 3})
+    page = await world.client.get("/api/workloads/sweep/tasks?status=cancelled", headers=headers)
+    assert [(task["index"], task["reason"]) for task in page.json()["tasks"]] == [
+        (number, "Cancelled by ada") for number in (2, 5, 6)
+    ]
+    unknown = await world.client.delete("/api/workloads/sweep/tasks?index=11,20", headers=headers)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-task")
+    assert "has no index 20: its indexes are 10-19" in unknown.json()["message"]
+    no_array = await world.client.delete("/api/workloads/train/tasks?index=0", headers=headers)
+    assert (no_array.status_code, no_array.json()["code"]) == (409, "not-an-array")
+    for invalid in ("", "index=", "index=a", f"index={'1,' * 600}1"):
+        assert (await world.client.delete(f"/api/workloads/sweep/tasks?{invalid}", headers=headers)).status_code == 422
+    foreign = await world.client.delete("/api/workloads/sweep/tasks?index=11", headers=await world.user("bob"))
+    assert foreign.status_code == 404
+    shown = (await world.client.get("/api/workloads/sweep", headers=headers)).json()
+    assert (shown["status"], shown["counts"]) == ("PENDING", {"PENDING": 7, "CANCELLED": 3})
 
 
 @on_sqlite

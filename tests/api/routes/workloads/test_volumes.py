@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from mooring import clock
-from mooring.model.tenants import Role
-from mooring.store import timeslots
+from mooring.model.tenancy.tenants import Role
+from mooring.store.reservations import timeslots
 from tests.api.world import World, real_pool_takes_containers
 from tests.store.databases import on_sqlite
 
@@ -86,7 +86,7 @@ async def test_members_of_the_project_see_and_mount_a_volume_and_its_maker_and_a
 
 
 @on_sqlite
-async def test_what_cannot_be_meant_is_refused_and_changes_nothing(world: World, ann: Headers):
+async def test_an_invalid_volume_is_refused_and_changes_nothing(world: World, ann: Headers):
     before = await world.counts()
     for body, code in (
         ({"size": "0"}, "invalid-volume"),

@@ -6,13 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from mooring import clock
 from mooring.model.lifecycle import TaskStatus as T
+from mooring.store.core.constraint_columns import decode_constraints
 from mooring.store.tables import workloads
 from mooring.store.views import workloads as views
-from mooring.store.views.workloads import Progress
+from mooring.store.views.workloads import WaitState
 from tests.api.world import World, real_pool_takes_containers
 from tests.store.databases import on_sqlite
 
@@ -31,6 +32,7 @@ async def test_a_submission_is_accepted_and_can_be_looked_at_by_id_and_name(worl
         "name": "train",
         "containers": [{"image": "nginx", "command": ["run", "it"], "resources": {"cpu": "500m", "memory": "2Gi"}}],
         "labels": {"team": "vision"},
+        "pool": "simulated",
     }
     answer = await world.client.post("/api/workloads", json=body, headers=headers)
     assert answer.status_code == 202
@@ -77,6 +79,7 @@ async def test_the_list_shows_ones_own_that_live_or_ended_within_the_hour(world:
     assert (answer.status_code, answer.json()["removed"]) == (202, True)
     assert await names(world, ada) == ["ended", "alive"]
     assert await names(world, ada, all=True) == ["long-ended", "ended", "alive"]
+    assert await names(world, ada, active=True) == await names(world, ada, active=True, all=True) == ["alive"]
     assert await names(world, ada, all=True, status="SUCCEEDED") == ["long-ended", "ended"]
     assert await names(world, ada, status="succeeded") == ["ended"]
     assert await names(world, ada, status=["PENDING", "SUCCEEDED"]) == ["ended", "alive"]
@@ -87,7 +90,7 @@ async def test_the_list_shows_ones_own_that_live_or_ended_within_the_hour(world:
     assert (await world.client.get("/api/workloads?everyone=true", headers=ada)).status_code == 403
 
 
-async def test_what_is_cancelled_stays_on_the_list_and_by_force_waits_for_no_node(world: World):
+async def test_a_cancelled_workload_stays_listed_and_force_waits_for_no_node(world: World):
     ada = await world.user("ada")
     await world.add_node("n1")
     job = await world.submit(ada, name="job")
@@ -139,8 +142,8 @@ async def test_the_history_tells_of_the_workload_and_its_tasks_in_order(world: W
     await world.submit(headers, name="train")
     await world.move((await world.client.get("/api/workloads/train", headers=headers)).json()["id"], *RUN)
     rows = (await world.client.get("/api/workloads/train/history", headers=headers)).json()["history"]
-    told = [(row["noun"], row["task_index"], row["attempt"], row["old_status"], row["new_status"]) for row in rows]
-    assert told == [
+    reported = [(row["noun"], row["task_index"], row["attempt"], row["old_status"], row["new_status"]) for row in rows]
+    assert reported == [
         ("workload", None, None, "none", "PENDING"),
         ("task", 0, 1, "PENDING", "SCHEDULED"),
         ("workload", None, None, "PENDING", "SCHEDULED"),
@@ -155,22 +158,17 @@ async def test_the_history_tells_of_the_workload_and_its_tasks_in_order(world: W
     assert newest == rows[-2:]
 
 
-async def test_a_waiter_is_woken_by_the_change_it_waits_for(world: World):
+async def test_a_wait_returns_after_the_awaited_change(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
     workload_id = await world.submit(headers, name="train")
     path = f"/api/workloads/{workload_id}/wait?for=running&timeout=60"
     waiting = asyncio.create_task(world.client.get(path, headers=headers))
     await world.changes.waiting.wait()
-    world.changes.waiting.clear()
-    world.changes.send()  # of something else: it looks, and goes on waiting
-    await world.changes.waiting.wait()
     await world.move(workload_id, *RUN)
     world.changes.send()
     answer = await waiting
     assert (answer.status_code, answer.json()["status"], answer.json()["running"]) == (200, "RUNNING", 1)
-    assert len(world.changes.timeouts) == 2
-    assert 0 < world.changes.timeouts[1] <= world.changes.timeouts[0] <= 60
 
 
 @on_sqlite
@@ -189,16 +187,16 @@ async def test_a_change_while_a_waiter_looks_is_not_slept_through(world: World, 
     headers = await world.user("ada")
     await world.add_node("n1")
     workload_id = await world.submit(headers, name="train")
-    look = views.progress
+    look = views.wait_state
 
-    async def look_and_change(connection: Any, looked_at: UUID) -> Progress | None:
+    async def look_and_change(connection: Any, looked_at: UUID) -> WaitState | None:
         seen = await look(connection, looked_at)
         if seen is not None and not seen.ended:
             await world.move(workload_id, *RUN, T.SUCCEEDED)
             world.changes.send()
         return seen
 
-    monkeypatch.setattr(views, "progress", look_and_change)
+    monkeypatch.setattr(views, "wait_state", look_and_change)
     async with asyncio.timeout(60):
         answer = await world.client.get("/api/workloads/train/wait?timeout=300", headers=headers)
     assert answer.json()["status"] == "SUCCEEDED"
@@ -267,10 +265,10 @@ async def test_a_node_that_does_not_answer_is_an_error_and_not_an_empty_output(w
 
 @on_sqlite
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_follower_who_leaves_ends_the_stream_from_the_node(
+async def test_a_client_that_disconnects_ends_the_stream_from_the_node(
     world: World, begun: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("mooring.api.workloads._FIRST_OUTPUT_SECONDS", 0)
+    monkeypatch.setattr("mooring.api.routes.workloads.workloads._FIRST_OUTPUT_SECONDS", 0)
     headers = await world.user("ada")
     await running_for_real(world, headers)
     world.logs.silent = True
@@ -357,7 +355,7 @@ async def test_a_deployment_is_scaled_and_a_session_is_not(world: World):
         "-",
     ],
 )
-async def test_what_does_not_exist_is_not_found_whatever_its_name(world: World, ref: str):
+async def test_unknown_workloads_are_not_found_whatever_their_name(world: World, ref: str):
     headers = await world.user("ada")
     await world.submit(headers, name="train")
     before = await world.counts()
@@ -393,3 +391,34 @@ async def test_the_containers_of_a_task_are_shown_in_the_order_of_their_start(wo
         ("web", "main", "nginx:1"),
     ]
     assert (shown[2]["ports"], shown[2]["mounts"]) == ([80], {"/data": "data"})
+
+
+@pytest.mark.parametrize(
+    ("container", "qos"),
+    [
+        ({"resources": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 1, "memory": "1Gi"}}, "Guaranteed"),
+        ({"resources": {"cpu": 1}}, "Burstable"),
+    ],
+)
+async def test_the_quality_of_service_class_is_shown(world: World, container: dict[str, Any], qos: str):
+    user = await world.user("ada")
+    workload_id = await world.submit(user, containers=[{"image": "nginx", **container}])
+    shown = (await world.client.get(f"/api/workloads/{workload_id}", headers=user)).json()
+    assert shown["qos"] == qos
+
+
+async def test_volume_zones_and_simulated_behaviour_are_taken_from_a_request(world: World):
+    user = await world.user("ada")
+    placement = {"volume_zones": {"topology/zone": ["b", "a"]}}
+    workload_id = await world.submit(user, placement=placement, labels={"simulation/seconds": "5"})
+    async with world.services.database.read() as connection:
+        stored = await connection.scalar(select(workloads.c.constraints).where(workloads.c.id == UUID(workload_id)))
+    assert stored is not None
+    assert decode_constraints(stored).volume_zones == (("topology/zone", frozenset({"a", "b"})),)
+    wrongs: list[dict[str, Any]] = [
+        {"placement": {"volume_zones": {"z": []}}},
+        {"labels": {"simulation/seconds": "soon"}},
+    ]
+    for wrong in wrongs:
+        body = {"containers": [{"image": "nginx"}], **wrong}
+        assert (await world.client.post("/api/workloads", json=body, headers=user)).status_code == 422

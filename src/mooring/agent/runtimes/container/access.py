@@ -1,4 +1,4 @@
-"""The way into containers: a command beside what runs there, its own input and output, its ports, its files."""
+"""Access to containers: additional commands, standard input and output, ports, and files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,29 @@ import aiohttp
 from aiodocker.execs import Exec as EngineExec
 from aiodocker.stream import Stream
 
-from mooring.agent.commands import DataOnly, NotBegun
-from mooring.agent.containers.course import Seen
-from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, translated
-from mooring.agent.containers.namespaces import connect
-from mooring.agent.dialling import Dialled
-from mooring.agent.runtime import Reached
+from mooring.agent.access.commands import CommandNotStarted, DataOnly
+from mooring.agent.access.port_connections import PortConnection
+from mooring.agent.runtimes.container.engine import (
+    Engine,
+    EngineRefused,
+    EngineUnavailable,
+    translated,
+)
+from mooring.agent.runtimes.container.namespaces import connect
+from mooring.agent.runtimes.container.state_machine import ContainerState
+from mooring.agent.runtimes.contract import TaskChannel
 from mooring.model.errors import Conflict, InvalidInput, NotFound
-from mooring.wire.agent import Attach, ContainerSpec, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.wire.agents.agent_protocol import (
+    Attach,
+    ContainerSpec,
+    Dial,
+    Exec,
+    FetchFiles,
+    Purpose,
+    StoreFiles,
+)
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _SILENT_SECONDS = 1.0
 _HANG_UP_SECONDS = 2.0
 _NOT_FOUND = 127
@@ -33,47 +46,53 @@ _MARK = "MOORING_COMMAND"
 _ENDLESS = aiohttp.ClientTimeout(sock_connect=10.0)
 
 
-class Book(Protocol):
-    """Where it is kept which commands run, by the marks in their environment, so that none is forgotten."""
+class CommandRegistry(Protocol):
+    """Registry of running commands, by the marks in their environment, so that none is left after a crash."""
 
-    def command_begun(self, command: str) -> None: ...
+    def command_started(self, command: str) -> None: ...
 
-    def command_left(self, command: str, *, ended: bool) -> None:
-        """Nobody is connected with it any more; not `ended`: it may go on, since the engine does not answer."""
+    def command_detached(self, command: str, *, ended: bool) -> None:
+        """Note that the user has disconnected; not `ended`: it may continue, since the engine does not answer."""
 
 
 async def reach(
-    engine: Engine, name: str, seen: Seen, container: ContainerSpec, ports: Sequence[int], purpose: Purpose, book: Book
-) -> Reached:
-    """A way into a container that runs; `name`: the engine's own of it, `ports`: what the task is asked for by."""
+    engine: Engine,
+    name: str,
+    seen: ContainerState,
+    container: ContainerSpec,
+    ports: Sequence[int],
+    purpose: Purpose,
+    commands: CommandRegistry,
+) -> TaskChannel:
+    """Open a channel into a running container; `name`: its name in the engine, `ports`: its container ports."""
     match purpose:
         case Exec():
-            return await InContainer.run(engine, name, seen.pid, purpose, book)
+            return await ContainerCommand.run(engine, name, seen.pid, purpose, commands)
         case Attach():
-            return await Attached.to(engine, name, container)
+            return await Attached.to(engine, name, container, purpose)
         case Dial():
             port = purpose.port or (ports[0] if ports else 0)
             if not port:
                 raise InvalidInput("the task has no ports of which the first could be meant; name one")
-            return await Dialled.by(connect(seen, port), port)
+            return await PortConnection.by(connect(seen, port), port)
         case FetchFiles():
-            return await Fetched.of(engine, name, purpose.path)
+            return await FileDownload.of(engine, name, purpose.path)
         case StoreFiles():
-            # By a process of the container's own, which can do there no more than the container's user can.
+            # By a process inside the container, which has only the permissions of the container's user.
             command = Exec(command=["tar", "-x", "-f", "-", "-C", _absolute(purpose.path)])
-            return Stored(await InContainer.run(engine, name, seen.pid, command, book))
+            return FileUpload(await ContainerCommand.run(engine, name, seen.pid, command, commands))
 
 
-async def end_cut_off(command: str, container_pids: Sequence[int]) -> None:
+async def end_disconnected(command: str, container_pids: Sequence[int]) -> None:
     """Kill a command that nobody is connected with any more, and what it has begun, in the containers of these first
-    processes. It is told by its mark: an engine that was killed may not know of it."""
+    processes. It is recognised by its mark: an engine that was killed may not know of it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_HANG_UP_SECONDS):
             while left := await asyncio.to_thread(_marked, command, container_pids):
                 for pid in left:
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
 
 
 def _marked(command: str, container_pids: Sequence[int]) -> list[int]:
@@ -88,7 +107,7 @@ def _marked(command: str, container_pids: Sequence[int]) -> list[int]:
 
 
 def _files_of(pid: int | str) -> Path | None:
-    """The name of what a process sees of the file system, which is the container's own; None: it is over."""
+    """Return the mount namespace of a process, which identifies its container; None if it has ended."""
     try:
         return Path(f"/proc/{pid}/ns/mnt").readlink()
     except OSError:
@@ -96,7 +115,7 @@ def _files_of(pid: int | str) -> Path | None:
 
 
 class _Streamed:
-    """What goes in and comes out through a connection that the engine has handed over."""
+    """Input and output over a hijacked connection to the engine."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -125,88 +144,103 @@ class _Streamed:
 
 
 class Attached(DataOnly):
-    """A container's own input and output. Leaving it leaves the container as it is."""
+    """Standard input and output of a container. Closing the channel does not affect the container."""
 
-    def __init__(self, streamed: _Streamed, size: Any) -> None:
+    def __init__(self, engine: Engine, name: str, container: ContainerSpec, streamed: _Streamed) -> None:
+        self._engine = engine
+        self._name = name
+        self._container = container
         self._streamed = streamed
-        self._size = size
+        self._sized = False
 
     @classmethod
-    async def to(cls, engine: Engine, name: str, container: ContainerSpec) -> Attached:
+    async def to(cls, engine: Engine, name: str, container: ContainerSpec, asked: Attach) -> Attached:
         found = engine.docker.containers.container(name)
+        given, shown = container.terminal or container.stdin, asked.output
         with translated():
-            stream = found.attach(stdin=container.terminal, stdout=True, stderr=True, logs=False)
+            stream = found.attach(stdin=given, stdout=shown, stderr=shown, logs=asked.replay and shown)
             await stream._init()
-        return cls(_Streamed(stream), found.resize if container.terminal else None)
+        return cls(engine, name, container, _Streamed(stream))
 
     async def read(self) -> tuple[bytes, bool] | None:
         return await self._streamed.read()
 
     async def write(self, data: bytes) -> None:
-        # Who has nothing more to say does not end the input for those who come next.
-        if data and self._size is not None:
+        # The end of one user's input is not that of the terminal, which others may attach to.
+        if self._container.stdin or (self._container.terminal and data):
             await self._streamed.write(data)
 
     async def resize(self, rows: int, columns: int) -> None:
-        if self._size is not None:
-            with contextlib.suppress(EngineRefused), translated():
-                await self._size(h=rows, w=columns)
+        if self._container.terminal:
+            if not self._sized:
+                # A full-screen program draws itself for a new user only when the size changes.
+                self._sized = True
+                await self._engine.resize(self._name, rows + 1, columns)
+            await self._engine.resize(self._name, rows, columns)
 
     async def close(self) -> None:
         await self._streamed.close()
 
 
-class InContainer:
-    """A command in a container. Closing it hangs up, as a terminal that is closed would."""
+class ContainerCommand:
+    """A command in a container. Closing it sends SIGHUP, as closing a terminal does."""
 
     def __init__(
-        self, command: EngineExec, streamed: _Streamed, container_pid: int, terminal: bool, mark: str, book: Book
+        self,
+        command: EngineExec,
+        streamed: _Streamed,
+        container_pid: int,
+        terminal: bool,
+        mark: str,
+        commands: CommandRegistry,
     ) -> None:
         self._command = command
         self._streamed = streamed
         self._container_pid = container_pid
         self._terminal = terminal
         self._mark = mark
-        self._book = book
+        self._book = commands
         self._reading: asyncio.Task[tuple[bytes, bool] | None] | None = None
 
     @classmethod
-    async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec, book: Book) -> InContainer:
+    async def run(
+        cls, engine: Engine, name: str, container_pid: int, asked: Exec, commands: CommandRegistry
+    ) -> ContainerCommand:
         found, mark = engine.docker.containers.container(name), uuid4().hex
         environment = {_MARK: mark, **(_TERMINAL if asked.terminal else {})}
         with translated():
             command = await found.exec(asked.command, stdin=True, tty=asked.terminal, environment=environment)
-        book.command_begun(mark)
+        commands.command_started(mark)
         stream = command.start()
-        reached = cls(command, _Streamed(stream), container_pid, asked.terminal, mark, book)
+        reached = cls(command, _Streamed(stream), container_pid, asked.terminal, mark, commands)
         try:
             with translated():
                 await stream._init()
-            if engine.abilities.kind == "docker":
+            if engine.capabilities.kind == "docker":
                 await reached._begin()
             await reached.resize(asked.rows, asked.columns)
         except EngineRefused as refusal:
-            book.command_left(mark, ended=True)
-            raise NotBegun(_NOT_FOUND, f"cannot start {asked.command[0]!r}: {refusal.message}") from None
+            commands.command_detached(mark, ended=True)
+            raise CommandNotStarted(_NOT_FOUND, f"cannot start {asked.command[0]!r}: {refusal.message}") from None
         except BaseException:
-            book.command_left(mark, ended=False)
+            commands.command_detached(mark, ended=False)
             raise
         return reached
 
     async def _begin(self) -> None:
-        """EngineRefused if it does not: Docker says why in what would be its output."""
-        while not (told := await self._told()).get("Pid"):
-            if told.get("ExitCode") is not None:
+        """Raise EngineRefused if the command did not start: Docker sends the reason as its output."""
+        while not (inspected := await self._inspect()).get("Pid"):
+            if inspected.get("ExitCode") is not None:
                 reason, _ = await self._streamed.read() or (b"", False)
                 await self._streamed.close()
                 raise EngineRefused(reason.decode("utf-8", "replace").strip(), 400)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def read(self) -> tuple[bytes, bool] | None:
-        """What it says next. Docker keeps the connection of one that has ended while input waits for it."""
+        """Return the next output. Docker keeps the connection of an ended command open while input is pending."""
         reading = self._reading = self._reading or asyncio.create_task(self._streamed.read())
         while not (await asyncio.wait({reading}, timeout=_SILENT_SECONDS))[0]:
-            if not (await self._told()).get("Running") and not reading.done():
+            if not (await self._inspect()).get("Running") and not reading.done():
                 return None
         self._reading = None
         return reading.result()
@@ -227,29 +261,29 @@ class InContainer:
     async def close(self) -> None:
         ended = False
         try:
-            with contextlib.suppress(EngineRefused, EngineGone), translated():
+            with contextlib.suppress(EngineRefused, EngineUnavailable), translated():
                 await _hang_up(self._command, self._container_pid)
                 ended = True
         finally:
-            self._book.command_left(self._mark, ended=ended)
+            self._book.command_detached(self._mark, ended=ended)
         if self._reading is not None:
             self._reading.cancel()
         await self._streamed.close()
 
-    async def _told(self) -> dict[str, Any]:
+    async def _inspect(self) -> dict[str, Any]:
         with translated():
             return await self._command.inspect()
 
 
-class Fetched(DataOnly):
-    """Files of a container, as the engine packs them."""
+class FileDownload(DataOnly):
+    """Files of a container as a tar archive from the engine."""
 
     def __init__(self, response: aiohttp.ClientResponse, opened: contextlib.AsyncExitStack) -> None:
         self._pieces: AsyncIterator[bytes] = response.content.iter_any()
         self._opened = opened
 
     @classmethod
-    async def of(cls, engine: Engine, name: str, path: str) -> Fetched:
+    async def of(cls, engine: Engine, name: str, path: str) -> FileDownload:
         opened = contextlib.AsyncExitStack()
         try:
             with translated():
@@ -274,10 +308,10 @@ class Fetched(DataOnly):
         await self._opened.aclose()
 
 
-class Stored(DataOnly):
-    """Files on their way into a container; what its `tar` complains about is the reason of a failure."""
+class FileUpload(DataOnly):
+    """Files sent into a container; the error output of its `tar` is the reason of a failure."""
 
-    def __init__(self, command: InContainer) -> None:
+    def __init__(self, command: ContainerCommand) -> None:
         self._command = command
 
     async def read(self) -> tuple[bytes, bool] | None:
@@ -296,7 +330,7 @@ class Stored(DataOnly):
         await self._command.close()
 
 
-def running(seen: Seen | None, container: str) -> Seen:
+def running(seen: ContainerState | None, container: str) -> ContainerState:
     if seen is None:
         raise NotFound(f"the task has no container {container!r}", code="unknown-container")
     if seen.status != "running":
@@ -311,18 +345,18 @@ def _absolute(path: str) -> str:
 
 
 async def _hang_up(command: EngineExec, container_pid: int) -> None:
-    """As a terminal that is closed would; what does not care about that is killed."""
+    """Send SIGHUP, as closing a terminal does, then kill if that has no effect."""
     if await _survives(command, container_pid, signal.SIGHUP):
         await _survives(command, container_pid, signal.SIGKILL)
 
 
 async def _survives(command: EngineExec, container_pid: int, number: signal.Signals) -> bool:
-    """Send it a signal, and wait a moment; whether it still runs. The engine itself has no way to end it."""
-    told = await command.inspect()
-    if not told.get("Running"):
+    """Send a signal, wait briefly, and return whether the command still runs. The engine has no call for this."""
+    inspected = await command.inspect()
+    if not inspected.get("Running"):
         return False
     with contextlib.suppress(OSError):
-        _send(int(told.get("Pid") or 0), container_pid, number)
+        _send(int(inspected.get("Pid") or 0), container_pid, number)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_HANG_UP_SECONDS):
             await _exit_code(command)
@@ -332,14 +366,14 @@ async def _survives(command: EngineExec, container_pid: int, number: signal.Sign
 
 async def _exit_code(command: EngineExec) -> int:
     while True:
-        told = await command.inspect()
-        if not told.get("Running"):
-            return int(told.get("ExitCode") or 0)
-        await asyncio.sleep(_LOOK_SECONDS)
+        inspected = await command.inspect()
+        if not inspected.get("Running"):
+            return int(inspected.get("ExitCode") or 0)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _send(pid: int, container_pid: int, number: signal.Signals) -> None:
-    """Signal a process and those that belong to it, if it is one of the container's: numbers are given anew."""
+    """Signal a process and its descendants, if it belongs to the container: pids are reused."""
     if pid <= 1 or container_pid <= 1:
         return
     inside, own = (Path(f"/proc/{each}/ns/mnt").readlink() for each in (pid, "self"))

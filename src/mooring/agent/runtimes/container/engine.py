@@ -1,10 +1,12 @@
-"""The container engine of the node: found through its socket, asked and told through few calls."""
+"""The container engine of the node, found through its socket and used through a few calls."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import re
 import signal
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -18,33 +20,41 @@ import aiohttp
 from aiodocker import Docker, DockerError
 from aiodocker.multiplexed import MultiplexedResult
 
-from mooring.agent.containers.course import Seen
-from mooring.agent.containers.specification import Abilities
+from mooring.agent.runtimes.container.specification import EngineCapabilities
+from mooring.agent.runtimes.container.state_machine import ContainerState
 from mooring.model.errors import MooringError, Unavailable
 
 NONE = "none"
-"""In place of an address: no engine is to be used, whatever answers."""
+"""Value of the engine option that disables containers."""
 
-_LET_GO = "Session is closed"  # what aiohttp says to those who still use a connection that is closed
-_UNREACHABLE = 900  # what aiodocker says where nobody answers
+_LET_GO = "Session is closed"  # message of aiohttp when a closed connection is used
+_UNREACHABLE = 900  # status of aiodocker when nothing answers
 _ANSWER_SECONDS = 300.0
 _GREETING_SECONDS = 10.0
+_TRANSIENT = re.compile(
+    r"no such process|/proc/\d+/\S*: no such file or directory|container not known|layer not known"
+    r"|database is locked|resource temporarily unavailable|interrupted system call|text file busy",
+    re.IGNORECASE,
+)
+"""Reasons, in answers of status 500 and above, that are gone by the next request. Podman before 4.4 answers the first
+for every container whose process ends while it is inspected."""
+_ATTEMPTS, _AGAIN_SECONDS = 10, 0.2
 _PODMAN_WITH_CDI = (4, 7)
 _STATUSES: Mapping[str, Literal["created", "ended"]] = {
     **dict.fromkeys(("created", "configured", "initialized"), "created"),
     **dict.fromkeys(("exited", "stopped", "dead", "removing"), "ended"),
 }
-"""What engines call the states of a container that does not run."""
+"""States of a container that is not running."""
 
 
-class EngineGone(Unavailable):
-    """Nobody answers at the engine's address, for now."""
+class EngineUnavailable(Unavailable):
+    """Nothing answers at the engine's address at present."""
 
     code = "engine-unreachable"
 
 
 class EngineRefused(MooringError):
-    """The engine will not do what it was asked; `status` as of HTTP."""
+    """The engine rejects a request; `status` is the HTTP status."""
 
     code = "start-failed"
 
@@ -53,9 +63,13 @@ class EngineRefused(MooringError):
         self.status = status
 
 
+class EngineTransient(EngineRefused):
+    """The engine failed because of a concurrent change, such as a process that ended: retry."""
+
+
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A container as the engine lists it."""
+class ListedContainer:
+    """A container in the engine's list."""
 
     id: str
     state: str
@@ -63,7 +77,7 @@ class Listed:
 
 
 def addresses(option: str | None, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Where an engine may answer, in order: what the operator says, or the usual sockets that are there."""
+    """Return the addresses to try, in order: the configured one, or the usual sockets that exist."""
     said = option or environment.get("DOCKER_HOST")
     if said == NONE:
         return []
@@ -83,16 +97,16 @@ def _is_socket(path: Path) -> bool:
 
 
 class Engine:
-    """A connection to an engine that answered."""
+    """A connection to an engine."""
 
     def __init__(self, address: str) -> None:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_GREETING_SECONDS)
         self.address = address
         self.docker = Docker(url=address, timeout=timeout)
-        self.abilities = Abilities()
+        self.capabilities = EngineCapabilities()
 
     async def connect(self) -> None:
-        """Ask who it is and what it can do."""
+        """Return the capabilities of the engine."""
         try:
             async with asyncio.timeout(_GREETING_SECONDS):
                 with translated():
@@ -101,20 +115,27 @@ class Engine:
                     self.docker.api_version = f"v{greeting['Api-Version']}"
                     info = await self.docker.system.info()
         except TimeoutError:
-            raise EngineGone(f"the engine at {self.address} does not answer") from None
-        self.abilities = _abilities(greeting.get("Libpod-API-Version"), info)
+            raise EngineUnavailable(f"the engine at {self.address} does not answer") from None
+        self.capabilities = _capabilities(greeting.get("Libpod-API-Version"), info)
 
     async def close(self) -> None:
         await self.docker.close()
 
-    async def listed(self, label: str) -> list[Listed]:
-        """All containers with this label, running or not."""
-        with translated():
-            found = await self.docker.containers.list(all=True, filters=json.dumps({"label": [label]}))
-        return [Listed(each.id, str(each["State"]), dict(each["Labels"] or {})) for each in found]
+    async def listed(self, label: str) -> list[ListedContainer]:
+        """Return all containers with this label, running or not."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with translated():
+                    found = await self.docker.containers.list(all=True, filters=json.dumps({"label": [label]}))
+                break
+            except EngineTransient:  # one of many containers has just ended; the others are still needed
+                if attempt == _ATTEMPTS:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
+        return [ListedContainer(each.id, str(each["State"]), dict(each["Labels"] or {})) for each in found]
 
-    async def seen(self, name: str) -> Seen | None:
-        """The container of that name or id; None: there is none."""
+    async def seen(self, name: str) -> ContainerState | None:
+        """Return the container of that name or id; None if there is none."""
         try:
             with translated():
                 return _seen(await self.docker.containers.container(name).show())
@@ -128,25 +149,30 @@ class Engine:
             await self.docker.containers.create(config, name=name)
 
     async def initialise(self, name: str) -> bool:
-        """Set a container up without its command being run yet; False where the engine knows no such step."""
-        if self.abilities.kind != "podman":
+        """Initialise a container without running its command yet; return False if the engine has no such call."""
+        if self.capabilities.kind != "podman":
             return False
-        path = f"v{self.abilities.version}/libpod/containers/{name}/init"
+        path = f"v{self.capabilities.version}/libpod/containers/{name}/init"
         with translated():
             async with self.docker._query(path, "POST", versioned_api=False):
                 return True
+
+    async def resize(self, name: str, rows: int, columns: int) -> None:
+        """Set the size of a container's terminal; an engine that cannot at the moment leaves it as it is."""
+        with contextlib.suppress(EngineRefused), translated():
+            await self.docker.containers.container(name).resize(h=rows, w=columns)
 
     async def start(self, name: str) -> None:
         with translated():
             await self.docker.containers.container(name).start()
 
     async def signal(self, name: str, signal: str) -> None:
-        """Send a signal by its name; one that has ended already needs none, one that somebody has paused goes on."""
+        """Send a signal by name. An ended container is ignored, a paused one is resumed."""
         container = self.docker.containers.container(name)
         try:
             with translated():
                 await container.kill(signal=signal)
-                # Docker has let it go on by now, Podman lets it wait for its signal.
+                # Docker resumes it for a signal, Podman does not.
                 if (await container.show())["State"].get("Paused"):
                     await container.unpause()
         except EngineRefused as refusal:
@@ -156,7 +182,7 @@ class Engine:
                     raise
 
     async def execute(self, name: str, command: Sequence[str]) -> int:
-        """The exit code of a command in a container that runs; what it says is nobody's business."""
+        """Return the exit code of a command in a running container; its output is discarded."""
         with translated():
             execution = await self.docker.containers.container(name).exec(list(command), stdout=True, stderr=True)
             async with execution.start(detach=False) as stream:
@@ -165,7 +191,7 @@ class Engine:
             return int((await execution.inspect())["ExitCode"] or 0)
 
     async def remove(self, name: str) -> None:
-        """With its processes, if it has any, and the volumes that only it has."""
+        """Remove a container with its processes and anonymous volumes."""
         try:
             with translated():
                 await self.docker.containers.container(name).delete(force=True, v=True)
@@ -176,7 +202,7 @@ class Engine:
     async def output(
         self, name: str, *, terminal: bool, tail: int | None, follow: bool, since: float | None = None
     ) -> AsyncIterator[bytes]:
-        """What it has said, as the engine keeps it; `follow`: then what it says until it ends."""
+        """Yield the stored output of a container; with `follow`, then new output until it ends."""
         asked: dict[str, Any] = {"stdout": True, "stderr": True, "follow": follow}
         if tail is not None:
             asked["tail"] = tail
@@ -193,7 +219,7 @@ class Engine:
                     response.close()
 
     async def events(self, label: str) -> AsyncIterator[Mapping[str, str]]:
-        """The labels of each container with this label that something happens to; ends when the engine does."""
+        """Yield the labels of each container with this label that has an event; ends with the engine."""
         filters = json.dumps({"type": ["container"], "label": [label]})
         endless = aiohttp.ClientTimeout(sock_connect=_GREETING_SECONDS)
         with translated():
@@ -205,7 +231,7 @@ class Engine:
                     response.close()
 
     async def make_network(self, name: str, bridge: str, labels: Mapping[str, str], subnet: str | None = None) -> None:
-        """With these addresses, or some that the engine chooses."""
+        """Create a network with this subnet, or one that the engine chooses."""
         config: dict[str, Any] = {
             "Name": name,
             "Driver": "bridge",
@@ -228,13 +254,13 @@ class Engine:
         return any(network["Name"] == name for network in found)
 
     async def networks(self, label: str) -> list[tuple[str, Mapping[str, str]]]:
-        """Those with this label, by name, with all of their labels."""
+        """Return the networks with this label by name, with all of their labels."""
         with translated():
             found = await self.docker.networks.list(filters={"label": [label]})
         return [(network["Name"], network["Labels"] or {}) for network in found]
 
     async def remove_network(self, name: str) -> None:
-        """Refused while a container is in it. By its name: of the id Podman does not find who is."""
+        """Remove a network; rejected while a container uses it. By name, since Podman ignores uses of the id."""
         try:
             with translated():
                 async with self.docker._query(f"networks/{name}", "DELETE"):
@@ -245,7 +271,7 @@ class Engine:
 
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Of any length: what engines say has in it what the makers of images wrote."""
+    """Yield lines of any length: engines include text of image authors."""
     rest = b""
     async for piece in response.content.iter_any():
         *whole, rest = (rest + piece).split(b"\n")
@@ -257,27 +283,31 @@ async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """What goes wrong, in the agent's own words."""
+    """Translate errors of the engine's client into those of the agent."""
     try:
         yield
     except DockerError as error:
         if error.status == _UNREACHABLE:
-            raise EngineGone(error.message) from None
-        # Podman says so of one that goes while it is looked at.
+            raise EngineUnavailable(error.message) from None
+        # Podman's error for a container that is removed during the request.
         gone = error.status == 500 and "no such container" in error.message
-        raise EngineRefused(error.message.strip(), 404 if gone else error.status) from None
+        transient = not gone and error.status >= 500 and _TRANSIENT.search(error.message)
+        refusal = EngineTransient if transient else EngineRefused
+        raise refusal(error.message.strip(), 404 if gone else error.status) from None
+    except json.JSONDecodeError:
+        raise EngineUnavailable("the answer of the engine was cut short") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise EngineGone(f"the connection to the engine broke: {error}") from None
+        raise EngineUnavailable(f"the connection to the engine broke: {error}") from None
     except RuntimeError as error:
         if str(error) != _LET_GO:
             raise
-        raise EngineGone("the connection to the engine was let go") from None
+        raise EngineUnavailable("the connection to the engine was let go") from None
 
 
-def _abilities(podman: str | None, info: Mapping[str, Any]) -> Abilities:
-    """`podman`: the version of one."""
+def _capabilities(podman: str | None, info: Mapping[str, Any]) -> EngineCapabilities:
+    """Return the engine's capabilities; `podman`: its version."""
     unified = str(info.get("CgroupVersion", "")) == "2"
-    return Abilities(
+    return EngineCapabilities(
         kind="podman" if podman else "docker",
         version=podman or str(info.get("ServerVersion", "")),
         cgroup_version=2 if unified else 1,
@@ -291,7 +321,7 @@ def _abilities(podman: str | None, info: Mapping[str, Any]) -> Abilities:
 
 
 def _devices(podman: str | None, info: Mapping[str, Any]) -> Literal["request", "cdi"] | None:
-    """How graphics processors are handed over, if they can be."""
+    """Return the method of passing GPUs to containers, if there is one."""
     if podman is None:
         return "request" if "nvidia" in (info.get("Runtimes") or {}) else None
     version = tuple(int(part) for part in podman.split(".")[:2] if part.isdigit())
@@ -299,12 +329,12 @@ def _devices(podman: str | None, info: Mapping[str, Any]) -> Literal["request", 
     return "cdi" if version >= _PODMAN_WITH_CDI and described else None
 
 
-def _seen(told: Mapping[str, Any]) -> Seen:
-    state, config = told["State"], told.get("Config") or {}
+def _seen(inspected: Mapping[str, Any]) -> ContainerState:
+    state, config = inspected["State"], inspected.get("Config") or {}
     status: Literal["created", "running", "ended"] = _STATUSES.get(state["Status"], "running")
-    networks = (told.get("NetworkSettings") or {}).get("Networks") or {}
-    return Seen(
-        id=str(told["Id"]),
+    networks = (inspected.get("NetworkSettings") or {}).get("Networks") or {}
+    return ContainerState(
+        id=str(inspected["Id"]),
         status=status,
         exit_code=int(state.get("ExitCode") or 0) if status == "ended" else None,
         out_of_memory=bool(state.get("OOMKilled")),
@@ -318,7 +348,7 @@ def _seen(told: Mapping[str, Any]) -> Seen:
 
 
 def _signal(written: str) -> str:
-    """The short name of a signal that an image names by its number or its name; that of all others where it is none."""
+    """Return the short name of a signal from its number or name; the default signal if it is invalid."""
     if written.isdigit() and int(written) in list(signal.Signals):
         return signal.Signals(int(written)).name.removeprefix("SIG")
     short = written.upper().removeprefix("SIG")
@@ -326,7 +356,7 @@ def _signal(written: str) -> str:
 
 
 def _moment(written: str | None) -> float:
-    """Seconds since 1970 of a time with any number of digits after the point; 0: never."""
+    """Return the Unix time of a timestamp with any number of decimals; 0: never."""
     if not written or written.startswith("0001"):
         return 0.0
     whole, _, rest = written.partition(".")

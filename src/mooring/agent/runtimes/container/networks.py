@@ -1,4 +1,4 @@
-"""A network for each workload, apart from all others and from the cloud's own services."""
+"""A network per workload, isolated from other workloads and from cloud metadata services."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from uuid import UUID
 
 import structlog
 
-from mooring.agent.containers.engine import Engine, EngineRefused
-from mooring.agent.containers.specification import NODE, WORKLOAD
+from mooring.agent.runtimes.container.engine import Engine, EngineRefused, EngineTransient
+from mooring.agent.runtimes.container.specification import NODE, WORKLOAD
 
 log = structlog.get_logger(__name__)
 
 NO_NETWORK = "none"
 _NAME, _INTERFACE = "mooring-", "moor"
 _METADATA = {"iptables": "169.254.0.0/16,100.100.100.200,192.0.0.192", "ip6tables": "fd00:ec2::254"}
-"""Where clouds tell machines their credentials: the link's own addresses with most of them, one of each with others."""
-_APART = "MOORING-APART"
-"""The chain for what a workload's network sends elsewhere: no other workload's is to get it."""
+"""Addresses of cloud metadata services: link-local with most clouds, specific addresses with others."""
+_ISOLATION_CHAIN = "MOORING-APART"
+"""The iptables chain that isolates the networks of workloads from each other."""
 _ADDRESSES = IPv4Network("10.128.0.0/9")
-"""Of networks for which the engine has none left; Podman looks there, too."""
+"""Address range for networks when the engine's own is exhausted; Podman uses it, too."""
 _USED_UP = re.compile(r"available, non-overlapping IPv4 address pool|address pools have been fully subnetted")
 _TRIES = 20
 _ADDRESS_BOOKS = Path("/var/lib/cni/networks")
-"""Where a plugin of Podman's older networks keeps a folder for each, which it leaves when the network is gone."""
+"""Folder of a CNI plugin of older Podman versions, which does not remove its entries."""
 
 
 class Networks:
-    """Where no network can be made, or none that keeps the cloud's services away, tasks have none."""
+    """Networks of workloads. If no isolated network can be created, tasks have none."""
 
     def __init__(self, node_id: UUID, *, wanted: bool) -> None:
         self._node_id = node_id
         self._usable = wanted
         self._made = False
-        """One has been: who gets none from now on is told why."""
+        """A network was created before, so a later failure is reported as an error."""
         self._changing = asyncio.Lock()
-        """Nobody joins a network that is being taken down, with what guards it."""
+        """Prevents a container from joining a network that is being removed together with its rules."""
 
     async def join(self, engine: Engine, workload_id: UUID) -> str:
-        """The name of the workload's network, made if need be; or that of none."""
+        """Return the name of the workload's network, created if missing, or that of no network."""
         async with self._changing:
             return await self._join(engine, workload_id)
 
@@ -62,7 +62,7 @@ class Networks:
             await _make(engine, name, labels)
         except EngineRefused as refusal:
             await asyncio.to_thread(_unguard, _bridge(name))
-            if self._made:
+            if self._made or isinstance(refusal, EngineTransient):
                 raise
             log.warning("the engine makes no networks: tasks have none", reason=refusal.message)
             self._usable = False
@@ -70,8 +70,8 @@ class Networks:
         self._made = True
         return name
 
-    async def tidy(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
-        """Remove the networks of this node that none of these workloads has, as far as nobody is in them."""
+    async def clean_up(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
+        """Remove the unused networks of this node that belong to none of these workloads."""
         try:
             found = await engine.networks(f"{NODE}={self._node_id}")
         except EngineRefused as refusal:
@@ -79,7 +79,7 @@ class Networks:
             return
         for name, labels in found:
             async with self._changing:
-                # Asked for each anew: a task of it may have come meanwhile.
+                # Checked again for each, since a task may have been added meanwhile.
                 wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
                 if not wanted and labels.get(NODE) == str(self._node_id):
                     with contextlib.suppress(EngineRefused):
@@ -88,7 +88,7 @@ class Networks:
 
 
 async def _make(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
-    """Docker has addresses for about thirty networks of its own choice: those that follow are given some."""
+    """Create a network. Docker has addresses for about thirty networks; later ones get an explicit subnet."""
     try:
         return await engine.make_network(name, _bridge(name), labels)
     except EngineRefused as refusal:
@@ -107,51 +107,51 @@ async def _make(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
 
 
 def _routed(table: Path = Path("/proc/net/route")) -> list[IPv4Network]:
-    """Where the node's own routes lead but the one for all that is left."""
+    """Return the destinations of the node's routes, without the default route."""
     rows = [line.split() for line in table.read_text().splitlines()[1:]]
     found = [(bytes.fromhex(row[1])[::-1], bytes.fromhex(row[7])[::-1]) for row in rows]
     return [IPv4Network((address, int.from_bytes(mask).bit_count())) for address, mask in found if any(mask)]
 
 
 def _bridge(name: str) -> str:
-    """The network's interface on the node. The kernel takes 15 characters, and ids begin with the time."""
+    """Return the network's interface name: at most 15 characters, taken from the end of the id, which is random."""
     return f"{_INTERFACE}{name[-11:]}"
 
 
 def _clear_away(name: str) -> None:
-    """What is left of a network that is gone."""
+    """Remove the remains of a removed network."""
     bridge = _bridge(name)
     _unguard(bridge)
     shutil.rmtree(_ADDRESS_BOOKS / name, ignore_errors=True)
-    # Docker leaves one that it found there, as after it was killed while it made the network.
+    # Docker does not remove an interface that existed before, for example after it was killed while creating it.
     if Path("/sys/class/net", bridge).exists() and shutil.which("ip") is not None:
         subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
 
 
 def _guard(bridge: str) -> bool:
-    """Drop what the network's tasks send to other workloads or to the cloud's own services; False: that cannot be."""
+    """Block traffic to other workloads and to cloud metadata services; return False if that is not possible."""
     if os.getuid() != 0:
         log.debug("without root the services of a cloud cannot be kept from tasks")
         return True
-    # Networks are of IPv4 alone unless the engine is told otherwise: the other kind is kept off where it can be.
-    kept, _ = [_insert(program, "raw", _guarding(program, bridge)) for program in _METADATA]
-    if not (kept and _keep_apart(bridge)):
+    # Networks are IPv4 only by default. IPv6 is blocked as well if possible.
+    guarded, _ = [_insert(program, "raw", _guarding(program, bridge)) for program in _METADATA]
+    if not (guarded and _isolate(bridge)):
         log.warning("other networks cannot be kept from tasks without iptables: they have none")
         return False
     return True
 
 
-def _keep_apart(bridge: str) -> bool:
-    """Engines do so themselves, but not a Docker that is told to leave the firewall alone."""
-    _done("iptables", "filter", "--new-chain", _APART)
-    rules = [_APART, "--out-interface", f"{_INTERFACE}+", "--jump", "DROP"], _keeping_apart(bridge)
+def _isolate(bridge: str) -> bool:
+    """Isolate networks from each other, which Docker does not do if it must not change the firewall."""
+    _done("iptables", "filter", "--new-chain", _ISOLATION_CHAIN)
+    rules = [_ISOLATION_CHAIN, "--out-interface", f"{_INTERFACE}+", "--jump", "DROP"], _isolation_rule(bridge)
     return all(_insert("iptables", "filter", rule) for rule in rules)
 
 
 def _unguard(bridge: str) -> None:
     for program in _METADATA:
         _delete(program, "raw", _guarding(program, bridge))
-    for rule in (_keeping_apart(bridge), *_forgotten(bridge)):
+    for rule in (_isolation_rule(bridge), *_forgotten(bridge)):
         _delete("iptables", "filter", rule)
 
 
@@ -159,12 +159,12 @@ def _guarding(program: str, bridge: str) -> list[str]:
     return ["PREROUTING", "--in-interface", bridge, "--destination", _METADATA[program], "--jump", "DROP"]
 
 
-def _keeping_apart(bridge: str) -> list[str]:
-    return ["FORWARD", "--in-interface", bridge, "!", "--out-interface", bridge, "--jump", _APART]
+def _isolation_rule(bridge: str) -> list[str]:
+    return ["FORWARD", "--in-interface", bridge, "!", "--out-interface", bridge, "--jump", _ISOLATION_CHAIN]
 
 
 def _forgotten(bridge: str) -> list[list[str]]:
-    """Podman's older networks are kept apart by rules of a plugin that leaves them when a network is gone."""
+    """Remove isolation rules that a CNI plugin of older Podman versions leaves."""
     first, second = "CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"
     comment = ["--match", "comment", "--comment", "CNI firewall plugin rules (ingressPolicy: same-bridge)"]
     return [
@@ -174,12 +174,12 @@ def _forgotten(bridge: str) -> list[list[str]]:
 
 
 def _insert(program: str, table: str, rule: list[str]) -> bool:
-    """Unless it is there."""
+    """Insert a rule unless it exists."""
     return _done(program, table, "--check", *rule) or _done(program, table, "--insert", *rule)
 
 
 def _delete(program: str, table: str, rule: list[str]) -> None:
-    """As often as it is there: two agents of one machine may have inserted it at the same time."""
+    """Delete all copies of a rule: two agents of one machine may have inserted it concurrently."""
     while _done(program, table, "--delete", *rule):
         pass
 

@@ -1,8 +1,8 @@
-"""Was a container ended for want of memory? Docker says so; for Podman on cgroup v1 the kernel is asked.
+"""Detection of OOM kills. Docker reports them; for Podman on cgroup v1 the kernel is asked.
 
-The kernel tells through a descriptor when a group is out of memory, and once more when the group is removed: so two
-tidings, or one while the group is there, mean that memory was short, however late they are read. Of what ended while
-nobody listened its log tells, as far as that goes back.
+The kernel signals through a descriptor when a group is out of memory, and once more when the group is removed: two
+signals, or one while the group exists, mean an OOM, however late they are read. For containers that ended while
+no agent listened, the kernel log is read, as far as it goes back.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pathlib import Path
 
 import structlog
 
-from mooring.agent.use import cgroup_of
+from mooring.agent.node.usage_counters import cgroup_of
 
 log = structlog.get_logger(__name__)
 
-_LONGEST_MESSAGE_BYTES = 8192
+_MAX_MESSAGE_BYTES = 8192
 _CLOCKS_APART_SECONDS = 0.5
-"""By which the kernel's clock may be behind; a container is started again a second after its end at the earliest."""
+"""Tolerance for the kernel's clock. A container is restarted a second after its end at the earliest."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    tidings: int
-    """The descriptor that the kernel writes to."""
+    event_fd: int
+    """Descriptor that the kernel writes to."""
     group: Path
     count: int = 0
-    starved: bool = False
+    oom_killed: bool = False
 
 
 class MemoryWatch:
@@ -41,65 +41,65 @@ class MemoryWatch:
         self._watches: dict[str, _Watch] = {}
 
     def begin(self, container: str, pid: int) -> None:
-        """Listen for the group of this process, under the container's id."""
+        """Listen for OOM events of the group of this process, under the container's id."""
         self.end(container)
         group = cgroup_of(pid).get("memory")
         if group is None:
             return
         try:
-            tidings = _listen(group)
+            event_fd = _listen(group)
         except OSError as error:
             log.debug("memory cannot be watched", group=str(group), reason=str(error))
             return
-        self._watches[container] = _Watch(tidings, group)
-        asyncio.get_running_loop().add_reader(tidings, self._told, container)
+        self._watches[container] = _Watch(event_fd, group)
+        asyncio.get_running_loop().add_reader(event_fd, self._on_event, container)
 
     def follow(self, container: str, pid: int) -> None:
-        """Listen, unless somebody does: an agent before this one may have started the container."""
+        """Listen unless already done: an earlier agent may have started the container."""
         if container not in self._watches:
             self.begin(container, pid)
 
-    async def starved(self, container: str, started_at: float) -> bool:
-        """Whether memory was short in its run that began then."""
+    async def oom_killed(self, container: str, started_at: float) -> bool:
+        """Return whether the container was OOM-killed in the run that began then."""
         watch = self._watches.get(container)
         if watch is None:
             return await asyncio.to_thread(_logged, container, started_at)
-        self._told(container)
-        return watch.starved
+        self._on_event(container)
+        return watch.oom_killed
 
     def end(self, container: str) -> None:
         watch = self._watches.pop(container, None)
         if watch is not None:
-            asyncio.get_running_loop().remove_reader(watch.tidings)
-            os.close(watch.tidings)
+            asyncio.get_running_loop().remove_reader(watch.event_fd)
+            os.close(watch.event_fd)
 
     def close(self) -> None:
         for container in list(self._watches):
             self.end(container)
 
-    def _told(self, container: str) -> None:
+    def _on_event(self, container: str) -> None:
         watch = self._watches[container]
         with contextlib.suppress(BlockingIOError):
-            watch.count += os.eventfd_read(watch.tidings)
-            watch.starved = watch.count > 1 or watch.group.exists()
+            watch.count += os.eventfd_read(watch.event_fd)
+            watch.oom_killed = watch.count > 1 or watch.group.exists()
 
 
 def _listen(group: Path) -> int:
-    tidings = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     try:
         control = os.open(group / "memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            (group / "cgroup.event_control").write_text(f"{tidings} {control}")
+            (group / "cgroup.event_control").write_text(f"{event_fd} {control}")
         finally:
             os.close(control)
     except OSError:
-        os.close(tidings)
+        os.close(event_fd)
         raise
-    return tidings
+    return event_fd
 
 
 def _logged(container: str, started_at: float) -> bool:
-    """Whether the kernel's log says that it ended a process of the container since then for the container's limit."""
+    """Return whether the kernel log has an OOM kill for the container's limit since then."""
     booted_at = time.time() - time.monotonic()
     limit = re.compile(rf"oom-kill:constraint=CONSTRAINT_MEMCG,.*,task_memcg=[^,]*{re.escape(container)}")
     return any(
@@ -108,7 +108,7 @@ def _logged(container: str, started_at: float) -> bool:
 
 
 def _messages() -> Iterator[tuple[float, str]]:
-    """What the kernel has said, each with the seconds since its start; nothing where we may not read it."""
+    """Yield the messages of the kernel log with their seconds since boot; none without permission."""
     try:
         file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -116,8 +116,8 @@ def _messages() -> Iterator[tuple[float, str]]:
     try:
         while True:
             try:
-                message = os.read(file, _LONGEST_MESSAGE_BYTES)
-            except BrokenPipeError:  # what came next has just been written over
+                message = os.read(file, _MAX_MESSAGE_BYTES)
+            except BrokenPipeError:  # the next message has just been overwritten
                 continue
             except OSError:
                 return

@@ -1,4 +1,4 @@
-"""Is a container well? Asked as its probes say: readiness is told, who is not alive any more is killed."""
+"""Container probes: readiness is reported, and a container whose liveness probe fails is killed."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Literal
 
 import structlog
 
-from mooring.agent.containers.course import Seen
-from mooring.agent.containers.engine import Engine, EngineGone
-from mooring.agent.containers.namespaces import connect
+from mooring.agent.runtimes.container.engine import Engine, EngineTransient, EngineUnavailable
+from mooring.agent.runtimes.container.namespaces import connect
+from mooring.agent.runtimes.container.state_machine import ContainerState
 from mooring.model.errors import MooringError
-from mooring.wire.agent import ContainerSpec, ProbeSpec
+from mooring.wire.agents.agent_protocol import ContainerSpec, ProbeSpec
 
 log = structlog.get_logger(__name__)
 
 Kind = Literal["readiness", "liveness"]
-Told = Callable[[str, Kind, bool], Awaitable[None]]
-"""By container and kind: whether it is well, whenever that was answered often enough."""
+ResultCallback = Callable[[str, Kind, bool], Awaitable[None]]
+"""Callback with container, kind and result, when enough consecutive results agree."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """Answers in a row."""
+class ProbeTally:
+    """Number of consecutive equal results."""
 
     probe: ProbeSpec
     good: int = 0
     bad: int = 0
 
     def take(self, well: bool) -> bool | None:
-        """What is certain by now, if anything is."""
+        """Return the result once enough consecutive ones agree, otherwise None."""
         self.good, self.bad = (self.good + 1, 0) if well else (0, self.bad + 1)
         if self.good >= self.probe.successes:
             return True
@@ -40,22 +40,22 @@ class Tally:
 
 
 class Probing:
-    """The questions to the containers of one task, asked while they run."""
+    """The probes of one task's containers, which run while the containers run."""
 
-    def __init__(self, engine: Callable[[], Engine], told: Told) -> None:
+    def __init__(self, engine: Callable[[], Engine], on_result: ResultCallback) -> None:
         self._engine = engine
-        self._told = told
+        self._on_result = on_result
         self._asking: dict[tuple[str, Kind], tuple[float, asyncio.Task[None]]] = {}
 
-    def follow(self, containers: tuple[ContainerSpec, ...], seen: Mapping[str, Seen]) -> None:
-        """Ask those that run, each run from its beginning; leave the others alone."""
+    def follow(self, containers: tuple[ContainerSpec, ...], seen: Mapping[str, ContainerState]) -> None:
+        """Probe the running containers, starting over with each run; stop probing the others."""
         for container in containers:
             probes: dict[Kind, ProbeSpec | None] = {"readiness": container.readiness, "liveness": container.liveness}
             for kind, probe in probes.items():
                 if probe is not None:
                     self._follow(container.name, kind, probe, seen.get(container.name))
 
-    def _follow(self, name: str, kind: Kind, probe: ProbeSpec, found: Seen | None) -> None:
+    def _follow(self, name: str, kind: Kind, probe: ProbeSpec, found: ContainerState | None) -> None:
         run = found.started_at if found is not None and found.status == "running" else None
         asked, task = self._asking.get((name, kind), (None, None))
         if run == asked:
@@ -73,35 +73,37 @@ class Probing:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, name: str, kind: Kind, probe: ProbeSpec, found: Seen) -> None:
-        tally = Tally(probe)
+    async def _ask(self, name: str, kind: Kind, probe: ProbeSpec, found: ContainerState) -> None:
+        tally = ProbeTally(probe)
         await asyncio.sleep(max(found.started_at + probe.delay_seconds - time.time(), 0))
         while True:
             try:
                 certain = tally.take(await well(self._engine(), found, probe))
                 if certain is not None:
-                    await self._told(name, kind, certain)
-            except EngineGone:
+                    await self._on_result(name, kind, certain)
+            except (EngineUnavailable, EngineTransient):
                 pass  # nobody knows
+            except MooringError as problem:
+                log.warning("the answer of a probe had no effect", container=name, reason=problem.message)
             except Exception:
                 log.exception("a probe could not be made", container=name)
             await asyncio.sleep(probe.interval_seconds)
 
 
-async def well(engine: Engine, found: Seen, probe: ProbeSpec) -> bool:
-    """One question: a command's exit code, an HTTP status or that somebody listens."""
+async def well(engine: Engine, found: ContainerState, probe: ProbeSpec) -> bool:
+    """Run one probe: a command's exit code, an HTTP status, or a TCP connection."""
     try:
         async with asyncio.timeout(probe.timeout_seconds):
             if probe.command:
                 return await engine.execute(found.id, probe.command) == 0
             return await _answers(found, probe)
-    except EngineGone:
+    except (EngineUnavailable, EngineTransient):
         raise
     except (TimeoutError, OSError, MooringError, ValueError):
         return False
 
 
-async def _answers(found: Seen, probe: ProbeSpec) -> bool:
+async def _answers(found: ContainerState, probe: ProbeSpec) -> bool:
     assert probe.port is not None
     reader, writer = await connect(found, probe.port)
     try:

@@ -1,4 +1,4 @@
-"""Images on the node: fetched once however many tasks want them, with progress, and errors that a person can read."""
+"""Image pulls: each image is pulled once for all tasks that need it, with progress and readable errors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ import aiohttp
 from aiodocker import Docker
 from aiodocker.utils import compose_auth_header
 
-from mooring.agent.containers.engine import EngineGone, EngineRefused, lines, translated
-from mooring.agent.containers.private_images import PrivateImages
-from mooring.model.containers import Pull
+from mooring.agent.runtimes.container.engine import (
+    EngineRefused,
+    EngineTransient,
+    EngineUnavailable,
+    lines,
+    translated,
+)
+from mooring.agent.runtimes.container.private_images import PrivateImages
 from mooring.model.errors import MooringError
-from mooring.model.images import ImageName, parse_image
-from mooring.wire.agent import DesiredTask, RegistryLogin
+from mooring.model.workloads.containers import Pull
+from mooring.model.workloads.images import ImageName, parse_image
+from mooring.wire.agents.agent_protocol import DesiredTask, RegistryLogin
 
 _SILENT_SECONDS = 600.0
-"""An engine that says nothing for so long is not fetching any more; taking a large layer apart is silent, too."""
-_TELL_SECONDS = 2.0
-"""Progress is told at most this often."""
+"""Silence after which a pull has failed; unpacking a large layer is silent, too."""
+_REPORT_SECONDS = 2.0
+"""Minimum interval of progress reports."""
 _ENDLESS = aiohttp.ClientTimeout(sock_connect=5.0)
-_LONGEST_ERROR = 300
+_MAX_ERROR_LENGTH = 300
 _MEGABYTE = 1_000_000
 
 _DENIED = re.compile(
@@ -40,30 +46,30 @@ _UNKNOWN = re.compile(r"(manifest|name)[ _]unknown|manifest for .* not found|rep
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
-    """An image that is on the node."""
+class PulledImage:
+    """An image on the node."""
 
     id: str
-    """The engine's own name for it, which cannot come to mean another image."""
+    """The engine's id of the image, which never refers to another one."""
     digest: str
-    """What registries know it by; its id where it came from none."""
+    """The digest at the registry, or the id of a local image."""
 
 
 @dataclass(slots=True)
 class _Fetching:
-    """A pull that is under way."""
+    """A running pull."""
 
     login: RegistryLogin | None
     wanted: int = 0
-    """How many wait for it."""
+    """Number of waiting tasks."""
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By id: the bytes that have come, and all."""
+    """By layer: received and total bytes."""
     heard: int = 0
-    """So often the engine has said something."""
+    """Number of messages from the engine."""
     task: asyncio.Task[None] = field(init=False)
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """What the engine says of one layer."""
+        """The engine's status message about a layer."""
         self.heard += 1
         layer, status, detail = item.get("id"), item.get("status"), item.get("progressDetail") or {}
         if not layer:
@@ -76,9 +82,9 @@ class _Fetching:
 
 
 class Images:
-    """The images of one engine. `changed` is called, now and then, while `progress` answers differently.
+    """The images of an engine. `changed` is called at intervals while `progress` changes.
 
-    `trusting`: it fetches by digest what it has already without asking the registry, as Docker does.
+    `trusting`: the engine does not ask the registry for a digest that it already has, as Docker does.
     """
 
     def __init__(
@@ -94,10 +100,10 @@ class Images:
         self._trusting = trusting
         self._changed = changed
         self._fetching: dict[str, _Fetching] = {}
-        self._told_at = -math.inf
+        self._reported_at = -math.inf
 
-    async def ensure(self, image: str, pull: Pull, project: UUID, login: RegistryLogin | None = None) -> Pulled:
-        """Have the image on the node; MooringError with a code and a sentence where that cannot be."""
+    async def ensure(self, image: str, pull: Pull, project: UUID, login: RegistryLogin | None = None) -> PulledImage:
+        """Make the image available on the node; MooringError with a code and a message if that fails."""
         name = parse_image(image)
         before = await self._find(name)
         hidden = before is not None and self._private.hides(name, before.id, project)
@@ -116,9 +122,9 @@ class Images:
             self._private.fetched(name, found.id, project, with_login=login is not None)
         return found
 
-    async def of_task(self, task: DesiredTask) -> dict[str, Pulled]:
-        """Have all images of a task, by container."""
-        found: dict[str, Pulled] = {}
+    async def of_task(self, task: DesiredTask) -> dict[str, PulledImage]:
+        """Return all images of a task by container, pulled if necessary."""
+        found: dict[str, PulledImage] = {}
         for container in (*task.init_containers, *task.containers):
             if container.image is not None:
                 login = login_for(container.image, task.logins)
@@ -127,17 +133,17 @@ class Images:
         return found
 
     def progress_of(self, task: DesiredTask) -> str:
-        """Of the first image that is still being fetched."""
+        """Return the progress of the first image that is still being pulled."""
         images = (container.image for container in (*task.init_containers, *task.containers))
-        return next((told for image in images if image is not None and (told := self.progress(image))), "")
+        return next((progress for image in images if image is not None and (progress := self.progress(image))), "")
 
-    def heard_of(self, task: DesiredTask) -> int:
-        """How much the engine has said of the images that are being fetched for it."""
+    def message_count(self, task: DesiredTask) -> int:
+        """Return the number of the engine's messages about the images being pulled for the task."""
         images = {str(parse_image(each.image)) for each in (*task.init_containers, *task.containers) if each.image}
         return sum(self._fetching[name].heard for name in images if name in self._fetching)
 
     def progress(self, image: str) -> str | None:
-        """`pulling nginx:1.27: 34 of 80 MB`; None while nobody fetches it."""
+        """Return `pulling nginx:1.27: 34 of 80 MB`; None if it is not being pulled."""
         name = parse_image(image)
         fetching = self._fetching.get(str(name))
         if fetching is None:
@@ -148,10 +154,10 @@ class Images:
         return f"pulling {name.short}{amounts}"
 
     async def present(self) -> dict[str, int]:
-        """Those on the node, by each of their names, with their bytes."""
+        """Return the images on the node by each of their names, with their size in bytes."""
         with translated():
             listed = await self._docker.images.list()
-        self._private.forget_all_but({str(image["Id"]) for image in listed})
+        self._private.retain_only({str(image["Id"]) for image in listed})
         found: dict[str, int] = {}
         for image in listed:
             for name in _names(image):
@@ -164,7 +170,7 @@ class Images:
             task.cancel()
         await asyncio.gather(*fetching, return_exceptions=True)
 
-    async def _find(self, name: ImageName) -> Pulled | None:
+    async def _find(self, name: ImageName) -> PulledImage | None:
         try:
             with translated():
                 found = await self._docker.images.inspect(str(name))
@@ -172,21 +178,23 @@ class Images:
             if refusal.status == 404:
                 return None
             raise
-        # Engines find what has a digest under the name of any repository, whichever it came from.
+        # Engines find an image by digest under the name of any repository, not only its own.
         if name.digest is not None and not _is_of_repository(name, found):
             return None
-        return Pulled(found["Id"], _digest(name, found))
+        return PulledImage(found["Id"], _digest(name, found))
 
     async def _ask_registry(self, name: ImageName, login: RegistryLogin | None) -> None:
         try:
             with translated():
                 async with self._docker._query(f"distribution/{name}/json", headers=_headers(name, login)):
                     return
+        except EngineTransient:
+            raise
         except EngineRefused as refusal:
             raise _refusal(name, login, refusal) from None
 
     async def _fetch(self, name: ImageName, login: RegistryLogin | None) -> None:
-        """Wait for the one pull of it; whoever has another login asks the registry anew after that."""
+        """Wait for the shared pull. A task with another login then asks the registry again."""
         key = str(name)
         while (fetching := self._fetching.get(key)) is not None and fetching.login != login:
             await asyncio.wait([fetching.task])
@@ -198,7 +206,7 @@ class Images:
         try:
             await asyncio.wait([fetching.task])
             if fetching.task.cancelled():
-                raise EngineGone(f"the engine went away while it fetched image {name.short}")
+                raise EngineUnavailable(f"the engine went away while it fetched image {name.short}")
             fetching.task.result()
         finally:
             fetching.wanted -= 1
@@ -214,26 +222,29 @@ class Images:
         login, loop = fetching.login, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_SILENT_SECONDS) as limit:
-                async with aclosing(self._told_by_engine(name, login)) as told:
-                    async for item in told:
+                async with aclosing(self._engine_progress(name, login)) as messages:
+                    async for item in messages:
                         limit.reschedule(loop.time() + _SILENT_SECONDS)
                         fetching.take(item)
-                        self._tell(loop.time())
+                        self._report(loop.time())
         except TimeoutError:
             raise _pull_failed(name, f"nothing came for {_SILENT_SECONDS:.0f} s") from None
+        except EngineTransient:
+            raise
         except EngineRefused as refusal:
             raise _refusal(name, login, refusal) from None
 
-    def _tell(self, now: float) -> None:
-        if now - self._told_at >= _TELL_SECONDS:
-            self._told_at = now
+    def _report(self, now: float) -> None:
+        if now - self._reported_at >= _REPORT_SECONDS:
+            self._reported_at = now
             self._changed()
 
-    async def _told_by_engine(
+    async def _engine_progress(
         self, name: ImageName, login: RegistryLogin | None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """What the engine says while it fetches. It goes on with that until its connection ends, which
-        `Docker.images.pull` leaves open when it is abandoned.
+        """Yield the engine's messages during a pull.
+
+        The engine pulls until its connection ends, which `Docker.images.pull` leaves open when it is abandoned.
         """
         asked = self._docker._query(
             "images/create", "POST", params={"fromImage": str(name)}, headers=_headers(name, login), timeout=_ENDLESS
@@ -251,7 +262,7 @@ class Images:
 
 
 def login_for(image: str, logins: Iterable[RegistryLogin]) -> RegistryLogin | None:
-    """The one for the image's registry."""
+    """Return the login for the image's registry."""
     registry = parse_image(image).registry
     return next((login for login in logins if login.registry == registry), None)
 
@@ -264,7 +275,7 @@ def _headers(name: ImageName, login: RegistryLogin | None) -> dict[str, str]:
 
 
 def _digest(name: ImageName, found: Mapping[str, Any]) -> str:
-    """The manifest's, where the engine knows one only for the image's repository."""
+    """Return the manifest digest that the engine knows for the image's repository."""
     if name.digest is not None:
         return name.digest
     start = f"{name.registry}/{name.repository}@"
@@ -302,8 +313,8 @@ def _pull_failed(name: ImageName, why: str) -> MooringError:
 
 
 def _without_password(words: str, login: RegistryLogin | None) -> str:
-    """What an engine says, in one line."""
+    """Return an engine's message as one line."""
     if login is not None and login.password:
         words = words.replace(login.password, "***")
     line = "".join(sign if sign.isprintable() else " " for sign in words)
-    return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 3] + "..."
+    return line if len(line) <= _MAX_ERROR_LENGTH else line[: _MAX_ERROR_LENGTH - 3] + "..."

@@ -1,4 +1,4 @@
-"""What is kept on disk about a task of containers, beside what the engine knows; never a secret."""
+"""The record of a container task on disk, in addition to the engine's state; never a secret."""
 
 from __future__ import annotations
 
@@ -6,61 +6,65 @@ from pathlib import Path
 
 import msgspec
 
-from mooring.agent.records import ExitRecord
-from mooring.agent.supervisor import record as files
-from mooring.wire.agent import DesiredTask, EndWarning
+from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
+from mooring.agent.runtimes.process.supervisor import record as files
+from mooring.wire.agents.agent_protocol import DesiredTask, EndWarning
 
 
 class Stopping(msgspec.Struct, kw_only=True):
-    """The task has to end. `cause`: who asked for it; empty where it came about by itself."""
+    """An order to end the task. `cause`: the origin of the stop; empty if a container failed."""
 
     kill_at: float
-    """In seconds since 1970."""
+    """Unix time."""
     cause: str = ""
     grace_seconds: int | None = None
-    """As it was asked for."""
-    told: list[str] = []
-    """Containers that have their signal."""
+    """Grace period of the request."""
+    signalled: list[str] = []
+    """Containers that were sent their stop signal."""
 
 
 class TaskRecord(msgspec.Struct, kw_only=True):
     task: DesiredTask
-    """Without logins and secrets."""
+    """The order, without logins and secrets."""
     boot_id: str
     began: bool = False
-    """Containers may exist: a start that was cut short before can be made afresh."""
+    """Containers may exist. An interrupted start before this point can simply be repeated."""
     ran: bool = False
-    """All of its containers have been started."""
+    """All containers have been started."""
     started: list[str] = []
-    """Containers that were, at least once."""
+    """Containers that were started at least once."""
     passed: list[str] = []
-    """Init containers that have ended well."""
+    """Init containers that have succeeded."""
     restarts: dict[str, int] = {}
+    crashes: dict[str, int] = {}
+    """By container: ends soon after a start, in a row, up to its last restart."""
+    last_exit: ContainerExit | None = None
+    """The end before the last restart."""
     rejoin: list[str] = []
-    """Containers that are to share the network of one that was started again, and have to be, too."""
+    """Containers to restart because the container whose network they share was restarted."""
     errors: dict[str, str] = {}
-    """Why containers could not be started."""
+    """Reasons why containers could not be started."""
     starved: list[str] = []
-    """Containers that were ended for want of memory, since their last start."""
+    """Containers that were OOM-killed since their last start."""
     ready: dict[str, float] = {}
-    """Containers whose readiness probe says yes, and the start of the run of which it does."""
+    """Ready containers, and the start time of the run to which that applies."""
     unhealthy: list[str] = []
-    """Containers that were killed since their liveness probe failed, since their last start."""
+    """Containers that were killed by a failed liveness probe since their last start."""
     images: dict[str, str] = {}
-    """By container: the engine's own name of its image, which cannot come to mean another."""
+    """By container: the engine's id of its image, which never refers to another one."""
     digests: dict[str, str] = {}
     address: str | None = None
     commands: list[str] = []
-    """The marks of what people run in its containers: whoever comes after a crash ends that."""
+    """Marks of commands that users run in its containers, which the next agent ends after a crash."""
     failed: str = ""
     """The container that failed first for good."""
     stop: Stopping | None = None
     warning: EndWarning | None = None
     warned_at: float | None = None
-    """The time of the warning that was given."""
+    """Time of the warning that was sent."""
     outcome: ExitRecord | None = None
     removed: bool = False
-    """Nothing of it is left in the engine."""
+    """Nothing of the task is left in the engine."""
     acknowledged: bool = False
 
 
@@ -69,5 +73,5 @@ def of(task: DesiredTask, boot_id: str) -> TaskRecord:
 
 
 def write(path: Path, record: TaskRecord) -> None:
-    """Whole or not at all, also after a power cut."""
+    """Write the record atomically and durably."""
     files.write(str(path), msgspec.to_builtins(record), durable=True)

@@ -1,11 +1,10 @@
-"""The runtime for containers: finds the engine and stays with it, and has a keeper for every task."""
+"""The container runtime: finds the engine, reconnects to it, and has a reconciler for every task."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Set
 from pathlib import Path
@@ -14,33 +13,61 @@ from uuid import UUID
 import psutil
 import structlog
 
-from mooring.agent import folders, hugepages, retention
-from mooring.agent import records as files
-from mooring.agent.containers import measuring, places, record
-from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
-from mooring.agent.containers.keeper import Keeper, Shared
-from mooring.agent.containers.networks import Networks
-from mooring.agent.containers.private_images import PrivateImages
-from mooring.agent.containers.pulls import Images
-from mooring.agent.containers.record import TaskRecord
-from mooring.agent.containers.specification import NODE, TASK, check, enforces
-from mooring.agent.measuring import Meter
-from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, Progress, Reached, RuntimeContext, StopCause
-from mooring.agent.supervisor.record import boot_id
-from mooring.agent.volumes import VolumeFolders
+from mooring.agent import folders
+from mooring.agent.node import hugepages, retention
+from mooring.agent.node.measurement import Meter
+from mooring.agent.node.volumes import VolumeFolders
+from mooring.agent.runtimes.container import measurement, record, task_paths
+from mooring.agent.runtimes.container.engine import (
+    Engine,
+    EngineRefused,
+    EngineTransient,
+    EngineUnavailable,
+    addresses,
+)
+from mooring.agent.runtimes.container.networks import Networks
+from mooring.agent.runtimes.container.private_images import PrivateImages
+from mooring.agent.runtimes.container.pulls import Images
+from mooring.agent.runtimes.container.record import TaskRecord
+from mooring.agent.runtimes.container.shared_state import SharedState
+from mooring.agent.runtimes.container.specification import (
+    NODE,
+    TASK,
+    check,
+    enforces,
+)
+from mooring.agent.runtimes.container.task_reconciler import TaskReconciler
+from mooring.agent.runtimes.contract import (
+    Observed,
+    Progress,
+    RuntimeContext,
+    StopCause,
+    TaskChannel,
+    Unpack,
+)
+from mooring.agent.runtimes.process import records as files
+from mooring.agent.runtimes.process.records import ExitRecord
+from mooring.agent.runtimes.process.supervisor.record import boot_id
+from mooring.concurrency import backoff
+from mooring.concurrency.background import BackgroundTasks
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
+from mooring.wire.agents.agent_protocol import (
+    DesiredTask,
+    EndWarning,
+    Purpose,
+    TaskMeasure,
+)
 
 log = structlog.get_logger(__name__)
 
-_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 5.0
+_MAX_TRANSIENT_ERRORS = 30
 _MISSED_SECONDS = 15.0
-"""An engine that is back by then, as after an update of it, was never away for those who place tasks."""
+"""Outage of the engine that is not reported to the server, such as during an update of the engine."""
 
 
 class ContainerRuntime:
-    """Events of the engine tell of changes; a slow scan is the net. Tasks wait for an engine that is away."""
+    """Engine events report changes, and a slow scan is a safety net. Tasks wait during an outage of the engine."""
 
     name = "container"
 
@@ -49,17 +76,17 @@ class ContainerRuntime:
         self._context = context
         self._options = context.options
         self._label = f"{NODE}={context.node_id}"
-        self._keepers: dict[UUID, Keeper] = {}
-        """Tasks that live, or whose end the server has not stored yet."""
-        self._over: dict[UUID, Keeper] = {}
-        """Tasks that are over for everyone; what they said is kept until it is tidied away."""
+        self._reconcilers: dict[UUID, TaskReconciler] = {}
+        """Living tasks, and those whose end the server has not stored yet."""
+        self._over: dict[UUID, TaskReconciler] = {}
+        """Acknowledged tasks, whose output is kept until it is removed."""
         sockets = [Path(each.removeprefix("unix://")) for each in addresses(self._options.engine) if "unix" in each]
         volumes = VolumeFolders(context.root, self._options.host_paths, tuple(sockets))
-        self._places = places.make(context.root, context.node_id, volumes)
-        self._shared = Shared(
+        self._paths = task_paths.make(context.root, context.node_id, volumes)
+        self._shared = SharedState(
             node_id=context.node_id,
             options=self._options,
-            places=self._places,
+            paths=self._paths,
             networks=Networks(context.node_id, wanted=self._options.container_networks),
             changed=context.changed,
             term=context.term,
@@ -68,151 +95,161 @@ class ContainerRuntime:
         )
         self._meter = Meter()
         self._private_images = PrivateImages(context.root / "private-images.json")
-        self._loop: asyncio.Task[None] | None = None
+        self.background = BackgroundTasks()
         self._looked = asyncio.Event()
         self._lost_at: float | None = None
-        """When an engine that answered went away."""
+        """Time when the engine stopped answering."""
 
     @property
     def available(self) -> bool:
-        """Whether tasks can be started here, at once or soon."""
+        """Return whether tasks can be started here, now or soon."""
         recently = self._lost_at is not None and time.monotonic() - self._lost_at < _MISSED_SECONDS
         return self._shared.engine is not None or recently
 
     async def open(self) -> None:
-        for task_id in list(self._places.known()):
+        for task_id in list(self._paths.known()):
             self._adopt(task_id)
-        self._loop = asyncio.create_task(self._stay_connected())
+        self._paths.pinned.clean_up(self._reconcilers.__contains__)
+        self.background.start("container engine", self._stay_connected)
         await self._looked.wait()
         if not self.available:
             log.info("no container engine answers: this node runs no containers until one does")
-        for keeper in self._keepers.values():
-            keeper.begin()
+        for reconciler in self._reconcilers.values():
+            reconciler.begin()
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
+        stumbles = 0
         while True:
             try:
                 await self._shared.images().of_task(task)
                 return
-            except EngineGone:
+            except EngineUnavailable:
                 if not self.available:
                     raise
-            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+            except EngineTransient:
+                stumbles += 1
+                if stumbles == _MAX_TRANSIENT_ERRORS:
+                    raise
+            await asyncio.sleep(_MIN_PAUSE_SECONDS)
+
+    async def place_files(self, task: DesiredTask, unpack: Unpack) -> None:
+        await asyncio.to_thread(self._paths.place_files, task, unpack)
 
     def progress(self, task: DesiredTask) -> Progress | None:
         fetcher = self._shared.fetcher
-        heard = 0 if fetcher is None else fetcher.heard_of(task)
+        heard = 0 if fetcher is None else fetcher.message_count(task)
         return Progress(fetcher.progress_of(task), heard) if fetcher is not None and heard else None
 
     async def start(self, task: DesiredTask) -> None:
-        if task.task_id in self._keepers or task.task_id in self._over:
+        if task.task_id in self._reconcilers or task.task_id in self._over:
             return
         check(task)
         if not self.available:
             raise MooringError("this node has no container engine that answers", code="runtime-missing")
-        self._places.task(task.task_id).mkdir(mode=0o700, exist_ok=True)
-        kept = record.of(task, boot_id())
-        record.write(self._places.record(task.task_id), kept)
-        keeper = self._keepers[task.task_id] = Keeper(self._shared, kept, task)
-        keeper.begin()
+        self._paths.task(task.task_id).mkdir(mode=0o700, exist_ok=True)
+        stored = record.of(task, boot_id())
+        record.write(self._paths.record(task.task_id), stored)
+        reconciler = self._reconcilers[task.task_id] = TaskReconciler(self._shared, stored, task)
+        reconciler.begin()
 
     async def stop(self, task_id: UUID, grace_seconds: int | None, cause: StopCause) -> None:
-        if (keeper := self._keepers.get(task_id)) is not None:
-            keeper.stop(grace_seconds, cause)
+        if (reconciler := self._reconcilers.get(task_id)) is not None:
+            reconciler.stop(grace_seconds, cause)
 
     async def warn(self, task_id: UUID, warning: EndWarning) -> None:
-        if (keeper := self._keepers.get(task_id)) is not None:
-            keeper.warn(warning)
+        if (reconciler := self._reconcilers.get(task_id)) is not None:
+            reconciler.warn(warning)
 
     async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
         over = {task_id: self._over[task_id].observed() for task_id in listed if task_id in self._over}
-        return {**over, **{task_id: keeper.observed() for task_id, keeper in self._keepers.items()}}
+        return {**over, **{task_id: reconciler.observed() for task_id, reconciler in self._reconcilers.items()}}
 
     async def images(self) -> Mapping[str, int]:
         return await self._shared.images().present()
 
     async def measures(self) -> list[TaskMeasure]:
-        running = {task_id: pids for task_id, keeper in self._keepers.items() if (pids := keeper.pids())}
-        uses, network = await asyncio.to_thread(measuring.of_tasks, running)
+        running = {task_id: pids for task_id, reconciler in self._reconcilers.items() if (pids := reconciler.pids())}
+        uses, network = await asyncio.to_thread(measurement.of_tasks, running)
         return self._meter.measures(uses, time.monotonic(), network)
 
     async def acknowledge(self, task_id: UUID) -> None:
-        keeper = self._keepers.get(task_id)
-        if keeper is not None and keeper.record.removed:
-            keeper.acknowledge()
-            self._over[task_id] = self._keepers.pop(task_id)
+        reconciler = self._reconcilers.get(task_id)
+        if reconciler is not None and reconciler.record.removed:
+            reconciler.acknowledge()
+            self._over[task_id] = self._reconcilers.pop(task_id)
 
     async def tidy(self, keep: Set[UUID]) -> None:
-        kept = [
-            retention.Kept(task_id, keeper.record.outcome.ended_at, folders.size_bytes(self._places.task(task_id)))
-            for task_id, keeper in self._over.items()
-            if task_id not in keep and keeper.record.outcome is not None
+        retained = [
+            retention.RetainedTask(
+                task_id, reconciler.record.outcome.ended_at, folders.size_bytes(self._paths.task(task_id))
+            )
+            for task_id, reconciler in self._over.items()
+            if task_id not in keep and reconciler.record.outcome is not None
         ]
         options = self._options
         gone = retention.expired(
-            kept, now=time.time(), keep_seconds=options.keep_seconds, keep_bytes=options.keep_bytes
+            retained, now=time.time(), keep_seconds=options.keep_seconds, keep_bytes=options.keep_bytes
         )
-        for task_id in gone:
-            self._over.pop(task_id)
-            await asyncio.to_thread(folders.remove, self._places.task(task_id))
+        known = {*self._reconcilers, *self._over, *keep}
+        # Files were placed for tasks that never started.
+        for task_id in [*gone, *(each for each in self._paths.known() if each not in known)]:
+            self._over.pop(task_id, None)
+            await asyncio.to_thread(folders.remove, self._paths.task(task_id))
 
     async def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        keeper = self._keepers.get(task_id) or self._over.get(task_id)
-        if keeper is None:
+        reconciler = self._reconcilers.get(task_id) or self._over.get(task_id)
+        if reconciler is None:
             raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
-        async for data in keeper.logs(container, tail, follow):
+        async for data in reconciler.logs(container, tail, follow):
             yield data
 
-    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
-        keeper = self._keepers.get(task_id)
-        if keeper is None:
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> TaskChannel:
+        reconciler = self._reconcilers.get(task_id) or self._over.get(task_id)
+        if reconciler is None:
             raise NotFound(f"this node has no task {task_id}")
-        return await keeper.reach(container, purpose)
+        return await reconciler.reach(container, purpose)
 
     async def close(self) -> None:
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
-        for keeper in self._keepers.values():
-            await keeper.close()
+        await self.background.close()
+        for reconciler in self._reconcilers.values():
+            await reconciler.close()
         self._shared.memory.close()
         await self._disconnect()
 
     def _workloads(self) -> Iterator[UUID]:
-        return (each.record.task.workload_id for each in self._keepers.values() if not each.record.removed)
+        return (each.record.task.workload_id for each in self._reconcilers.values() if not each.record.removed)
 
     def _adopt(self, task_id: UUID) -> None:
-        """Take on a task that an agent before this one has left."""
-        kept = files.read(self._places.record(task_id), TaskRecord)
-        if kept is None or (not kept.began and kept.outcome is None):
-            # No more than a start that a crash cut short, with nothing made yet: it may be tried again.
-            self._places.remove_private(task_id)
-            shutil.rmtree(self._places.task(task_id), ignore_errors=True)
+        """Resume a task of an earlier agent."""
+        stored = files.read(self._paths.record(task_id), TaskRecord)
+        if stored is None or (not stored.began and stored.outcome is None):
+            # A start that a crash interrupted before anything was created: it may be retried.
+            self._paths.remove_private(task_id)
+            folders.remove(self._paths.task(task_id))
             return
-        if kept.outcome is None and kept.boot_id != boot_id():
-            kept.outcome = ExitRecord(ended_at=time.time(), failure="node-rebooted", ran=kept.ran)
-            record.write(self._places.record(task_id), kept)
-        (self._over if kept.acknowledged else self._keepers)[task_id] = Keeper(self._shared, kept)
+        if stored.outcome is None and stored.boot_id != boot_id():
+            stored.outcome = ExitRecord(ended_at=time.time(), failure="node-rebooted", ran=stored.ran)
+            record.write(self._paths.record(task_id), stored)
+        (self._over if stored.acknowledged else self._reconcilers)[task_id] = TaskReconciler(self._shared, stored)
 
     # The engine
 
     async def _stay_connected(self) -> None:
-        pause = _SHORTEST_PAUSE_SECONDS
+        pauses = backoff.delays(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=0)
         while True:
             try:
                 if await self._connect():
-                    pause = _SHORTEST_PAUSE_SECONDS
+                    pauses = backoff.delays(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=0)
                     await self._listen()
-            except (EngineGone, EngineRefused) as problem:
+            except (EngineUnavailable, EngineRefused) as problem:
                 log.info("the container engine does not answer", reason=problem.message)
             except Exception:
                 log.exception("the container engine could not be listened to")
             await self._disconnect()
             self._looked.set()
             before = self.available
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(next(pauses))
             if self.available != before:
                 self._context.changed()
 
@@ -222,16 +259,19 @@ class ContainerRuntime:
             try:
                 await engine.connect()
                 await self._remove_strays(engine)
-            except (EngineGone, EngineRefused) as problem:
+            except (EngineUnavailable, EngineRefused) as problem:
                 await engine.close()
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
             self._shared.fetcher = Images(
-                engine.docker, self._private_images, self._context.changed, trusting=engine.abilities.kind == "docker"
+                engine.docker,
+                self._private_images,
+                self._context.changed,
+                trusting=engine.capabilities.kind == "docker",
             )
-            self.enforces = {**enforces(engine.abilities), **_huge_pages()}
-            log.info("container engine found", address=address, engine=engine.abilities.kind)
+            self.enforces = {**enforces(engine.capabilities), **_huge_pages()}
+            log.info("container engine found", address=address, engine=engine.capabilities.kind)
             return True
         return False
 
@@ -245,26 +285,26 @@ class ContainerRuntime:
             await engine.close()
 
     async def _remove_strays(self, engine: Engine) -> None:
-        """Containers and networks of this node that no task here has: their record is lost, nobody would end them."""
+        """Remove containers and networks of this node that belong to no known task, whose record was lost."""
         for found in await engine.listed(self._label):
             if found.labels.get(NODE) == str(self._context.node_id) and not self._has(found.labels.get(TASK, "")):
                 log.warning("a container without a task is removed", container=found.id, **found.labels)
                 with contextlib.suppress(EngineRefused):
                     await engine.remove(found.id)
-        await self._shared.networks.tidy(engine, self._workloads)
+        await self._shared.networks.clean_up(engine, self._workloads)
 
     def _has(self, task_id: str) -> bool:
-        return any(str(known) == task_id for known in self._keepers)
+        return any(str(known) == task_id for known in self._reconcilers)
 
     async def _listen(self) -> None:
-        """Wake the tasks that something happens to, until the engine is gone."""
-        engine = self._shared.reached()
-        for keeper in self._keepers.values():
-            keeper.wake()
+        """Notify the reconcilers of the tasks that engine events concern, until the engine is gone."""
+        engine = self._shared.connected_engine()
+        for reconciler in self._reconcilers.values():
+            reconciler.notify()
         self._looked.set()
         self._context.changed()
         scanning = asyncio.create_task(self._scan(engine))
-        listening = asyncio.create_task(self._hear(engine))
+        listening = asyncio.create_task(self._follow_events(engine))
         try:
             done, _ = await asyncio.wait({scanning, listening}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -274,11 +314,11 @@ class ContainerRuntime:
                 task.cancel()
             await asyncio.gather(scanning, listening, return_exceptions=True)
 
-    async def _hear(self, engine: Engine) -> None:
+    async def _follow_events(self, engine: Engine) -> None:
         async for labels in engine.events(self._label):
             with contextlib.suppress(ValueError):
-                if (keeper := self._keepers.get(UUID(labels.get(TASK, "")))) is not None:
-                    keeper.wake()
+                if (reconciler := self._reconcilers.get(UUID(labels.get(TASK, "")))) is not None:
+                    reconciler.notify()
 
     async def _scan(self, engine: Engine) -> None:
         while True:
@@ -286,17 +326,17 @@ class ContainerRuntime:
             try:
                 running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
             except EngineRefused as refusal:
-                # Podman does so where a container goes while it lists them.
+                # Podman fails if a container is removed while it lists them.
                 log.info("the engine does not list its containers now", reason=refusal.message)
                 continue
-            for keeper in self._keepers.values():
-                if keeper.running() != running & keeper.ids():
-                    keeper.wake()
-            # One that somebody was still in could not go with its last task.
-            await self._shared.networks.tidy(engine, self._workloads)
+            for reconciler in self._reconcilers.values():
+                if reconciler.running() != running & reconciler.ids():
+                    reconciler.notify()
+            # A network that was still in use could not be removed with its last task.
+            await self._shared.networks.clean_up(engine, self._workloads)
 
 
 def _huge_pages() -> dict[str, str]:
-    """How the node's huge pages are kept apart: only root may limit what others made."""
+    """Return the enforcement of huge pages: only root may change cgroups of the engine."""
     held = os.getuid() == 0 and hugepages.enforced(Path("/proc/self/mountinfo").read_text())
     return dict.fromkeys(hugepages.capacity(), "cgroup" if held else "none")

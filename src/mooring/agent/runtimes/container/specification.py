@@ -1,4 +1,4 @@
-"""What the engine is told about the containers of a task. Pure: the order in, the engine's own words out."""
+"""The engine's specification of a task's containers. Pure: the order in, the body of the engine's request out."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from mooring.agent.identity import told
 from mooring.agent.options import Options
-from mooring.model.containers import Capability
+from mooring.agent.runtimes.process.identity import task_environment
+from mooring.agent.runtimes.scripts import SCRIPT_NAME, script_command
 from mooring.model.errors import InvalidInput
-from mooring.model.paths import check_path
-from mooring.model.resources import oom_score
-from mooring.wire.agent import ContainerSpec, DesiredTask
+from mooring.model.resources.task_resources import oom_score
+from mooring.model.workloads.containers import Capability
+from mooring.model.workloads.paths import check_path
+from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask
+from mooring.wire.workloads.uploads import WORKSPACE
 
 NODE, TASK, WORKLOAD = "io.mooring.node", "io.mooring.task", "io.mooring.workload"
 CONTAINER, ROLE, TERM = "io.mooring.container", "io.mooring.role", "io.mooring.term"
 
 Role = Literal["init", "sidecar", "main"]
 
-SECRETS = "/run/secrets"
+SECRETS, SCRIPTS = "/run/secrets", "/run/mooring"
 
 _CAPABILITIES = frozenset(get_args(Capability))
 _NANOS_PER_MILLICORE = 1_000_000
@@ -31,8 +33,8 @@ _VARIABLE = re.compile(r"[^=\0]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """What the engine can do, as far as it is told."""
+class EngineCapabilities:
+    """Capabilities of the engine."""
 
     kind: Literal["docker", "podman"] = "docker"
     version: str = ""
@@ -43,46 +45,50 @@ class Abilities:
     pids: bool = True
     storage: bool = False
     devices: Literal["request", "cdi"] | None = None
-    """How it hands over graphics processors."""
+    """Method of passing GPUs to containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What the node has made ready for a task."""
+class PreparedResources:
+    """Resources that the node has prepared for a task."""
 
     node_id: UUID
     term: int = 0
     memory_bytes: int = 0
-    """Of the whole node."""
+    """Memory of the node."""
     spares: bool = False
-    """Containers may be ended later than other processes where memory runs short."""
+    """Containers may have a lower OOM score than other processes."""
     image: str | None = None
-    """The engine's own name of the container's image; None: as the order calls it."""
+    """The engine's id of the container's image; None: the name in the order."""
     folders: Mapping[str, Path] = field(default_factory=dict)
-    """Of its volumes, by their names in the task."""
+    """Folders of its volumes, by their names in the task."""
+    workspace: Path | None = None
+    """Folder with the task's uploaded files, if it has any."""
     secrets: Path | None = None
-    """The folder with the container's secrets, if it has any."""
+    """Folder with the container's secrets, if it has any."""
+    script: Path | None = None
+    """Folder with the container's script, if it has one."""
     network: str = "none"
-    """The name of one, or `container:ID` of the container whose network is shared."""
+    """Name of a network, or `container:ID` of the container whose network is shared."""
 
 
 def name_of(task_id: UUID, container: str) -> str:
     return f"mooring-{task_id.hex}-{container}"
 
 
-def enforces(abilities: Abilities) -> dict[str, str]:
-    """Per slot how a limit is kept; devices that it does not name are only told of."""
+def enforces(capabilities: EngineCapabilities) -> dict[str, str]:
+    """Return how the limit of each slot is enforced; other devices are only listed in the environment."""
     return {
-        "cpu": "cgroup" if abilities.cpu else "none",
-        "memory": "cgroup" if abilities.memory else "none",
-        "pids": "cgroup" if abilities.pids else "none",
-        "storage": "quota" if abilities.storage else "none",
-        **({"gpu": "device"} if abilities.devices else {}),
+        "cpu": "cgroup" if capabilities.cpu else "none",
+        "memory": "cgroup" if capabilities.memory else "none",
+        "pids": "cgroup" if capabilities.pids else "none",
+        "storage": "quota" if capabilities.storage else "none",
+        **({"gpu": "device"} if capabilities.devices else {}),
     }
 
 
 def check(task: DesiredTask) -> None:
-    """InvalidInput where something would mean another thing to the engine than to the person who wrote it."""
+    """Raise InvalidInput for a value that the engine would interpret differently from the API."""
     for container in (*task.init_containers, *task.containers):
         if container.image is None:
             raise InvalidInput(f"container {container.name!r} needs an image", code="start-failed")
@@ -107,38 +113,49 @@ def check(task: DesiredTask) -> None:
 
 
 def configuration(
-    task: DesiredTask, container: ContainerSpec, role: Role, place: Place, abilities: Abilities, options: Options
+    task: DesiredTask,
+    container: ContainerSpec,
+    role: Role,
+    prepared: PreparedResources,
+    capabilities: EngineCapabilities,
+    options: Options,
 ) -> dict[str, Any]:
-    """The body of the engine's `create`."""
-    shared = place.network.startswith("container:")
+    """Return the body of the engine's `create` request."""
+    shared = prepared.network.startswith("container:")
     config: dict[str, Any] = {
-        "Image": place.image or container.image,
-        "Env": [f"{name}={value}" for name, value in _environment(task, container, abilities).items()],
+        "Image": prepared.image or container.image,
+        "Env": [f"{name}={value}" for name, value in _environment(task, container, capabilities).items()],
         "Labels": {
-            NODE: str(place.node_id),
+            NODE: str(prepared.node_id),
             TASK: str(task.task_id),
             WORKLOAD: str(task.workload_id),
             CONTAINER: container.name,
             ROLE: role,
-            TERM: str(place.term),
+            TERM: str(prepared.term),
         },
         "Tty": container.terminal,
-        "OpenStdin": container.terminal,
-        "HostConfig": _host(task, container, place, abilities, options),
+        "OpenStdin": container.terminal or container.stdin,
+        # Engines pass the end of a user's input on to the container only if it is used once.
+        "StdinOnce": container.stdin and not container.terminal,
+        "HostConfig": _host(task, container, prepared, capabilities, options),
     }
-    if container.command:
+    if container.terminal and capabilities.kind == "docker":
+        config["HostConfig"]["ConsoleSize"] = [container.terminal_rows, container.terminal_columns]
+    if container.script is not None:
+        config["Entrypoint"] = script_command(container, f"{SCRIPTS}/{SCRIPT_NAME}")
+    elif container.command:
         config["Cmd"] = list(container.command)
-    if container.working_folder is not None:
-        config["WorkingDir"] = container.working_folder
+    if (folder := working_folder(task, container)) is not None:
+        config["WorkingDir"] = folder
     if container.user is not None:
         config["User"] = container.user
     if not shared:
         config["Hostname"] = f"{task.workload_name}-{task.index}"[:63]
     own = [peer.name for peer in task.peers if peer.index == task.index]
-    if own and role != "init" and not shared and place.network != "none":
-        # By an engine that resolves names, those that were started before it find it, too.
-        config["NetworkingConfig"] = {"EndpointsConfig": {place.network: {"Aliases": own}}}
-    if role != "init" and (published := _published(task, place)):
+    if own and role != "init" and not shared and prepared.network != "none":
+        # If the engine resolves names, containers that were started earlier find it, too.
+        config["NetworkingConfig"] = {"EndpointsConfig": {prepared.network: {"Aliases": own}}}
+    if role != "init" and (published := _published(task, prepared)):
         config["ExposedPorts"] = {f"{inside}/tcp": {} for inside in published}
         config["HostConfig"]["PortBindings"] = {
             f"{inside}/tcp": [{"HostPort": str(outside)} for outside in ports] for inside, ports in published.items()
@@ -146,36 +163,45 @@ def configuration(
     return config
 
 
-def _environment(task: DesiredTask, container: ContainerSpec, abilities: Abilities) -> dict[str, str]:
-    """Those handed over are counted from 0 inside. Who has none gets none, whatever its image asks the driver for."""
-    indexes = _processors(task)
-    by_driver = ",".join(indexes) if abilities.devices != "cdi" else ""
-    environment = told(task, container) | {"NVIDIA_VISIBLE_DEVICES": by_driver or "void"}
-    if abilities.devices is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(place) for place in range(len(indexes)))
+def working_folder(task: DesiredTask, container: ContainerSpec) -> str | None:
+    """Return the container's working folder; None: the image's."""
+    return container.working_folder or (WORKSPACE if task.upload_id is not None else None)
+
+
+def _environment(task: DesiredTask, container: ContainerSpec, capabilities: EngineCapabilities) -> dict[str, str]:
+    """Return the device variables. Passed devices are numbered from 0; without any, the image cannot request one."""
+    indexes = _gpus(task)
+    by_driver = ",".join(indexes) if capabilities.devices != "cdi" else ""
+    environment = task_environment(task, container) | {"NVIDIA_VISIBLE_DEVICES": by_driver or "void"}
+    if capabilities.devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in range(len(indexes)))
     return environment
 
 
-def _processors(task: DesiredTask) -> list[str]:
-    """The graphics processors of the task, by the numbers that the node knows them by."""
+def _gpus(task: DesiredTask) -> list[str]:
+    """Return the GPUs of the task, by their indexes on the node."""
     return [str(index) for index, _ in task.devices.get("gpu", ())]
 
 
 def _host(
-    task: DesiredTask, container: ContainerSpec, place: Place, abilities: Abilities, options: Options
+    task: DesiredTask,
+    container: ContainerSpec,
+    prepared: PreparedResources,
+    capabilities: EngineCapabilities,
+    options: Options,
 ) -> dict[str, Any]:
     return {
-        "NetworkMode": place.network,
-        "ExtraHosts": _peers(task, place),
+        "NetworkMode": prepared.network,
+        "ExtraHosts": _peers(task, prepared),
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
         "ReadonlyRootfs": container.read_only,
-        "Mounts": _mounts(container, place),
-        "LogConfig": _log(abilities, options),
-        "OomScoreAdj": _oom_score(task, container, place),
+        "Mounts": _mounts(container, prepared),
+        "LogConfig": _log(capabilities, options),
+        "OomScoreAdj": _oom_score(task, container, prepared),
         **_rights(container),
-        **_limits(container, abilities, options),
-        **_devices(task, abilities),
+        **_limits(container, capabilities, options),
+        **_devices(task, capabilities),
     }
 
 
@@ -194,39 +220,43 @@ def _capability(name: str) -> str:
     return name.upper().removeprefix("CAP_")
 
 
-def _limits(container: ContainerSpec, abilities: Abilities, options: Options) -> dict[str, Any]:
+def _limits(container: ContainerSpec, capabilities: EngineCapabilities, options: Options) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     asked, most = container.slots, {**container.slots, **container.limits}
-    if abilities.cpu and most.get("cpu"):
+    if capabilities.cpu and most.get("cpu"):
         limits["NanoCpus"] = most["cpu"] * _NANOS_PER_MILLICORE
         limits["CpuShares"] = max(asked.get("cpu", 0) * _SHARES_PER_CORE // 1000, _FEWEST_SHARES)
-    if abilities.memory and most.get("memory"):
+    if capabilities.memory and most.get("memory"):
         limits["Memory"] = most["memory"]
-        if abilities.swap:
-            limits["MemorySwap"] = most["memory"]  # of both together: no swap
-    if abilities.pids:
+        if capabilities.swap:
+            limits["MemorySwap"] = most["memory"]  # memory plus swap: no swap
+    if capabilities.pids:
         limits["PidsLimit"] = options.max_processes
     if container.shared_memory is not None:
         limits["ShmSize"] = container.shared_memory
-    if abilities.storage and most.get("storage"):
+    if capabilities.storage and most.get("storage"):
         limits["StorageOpt"] = {"size": str(most["storage"])}
     return limits
 
 
-def _devices(task: DesiredTask, abilities: Abilities) -> dict[str, Any]:
-    """The task's own graphics processors; other devices are named in its environment alone."""
-    indexes = _processors(task)
-    if not indexes or abilities.devices is None:
+def _devices(task: DesiredTask, capabilities: EngineCapabilities) -> dict[str, Any]:
+    """Return the request for the task's GPUs; other devices are only listed in its environment."""
+    indexes = _gpus(task)
+    if not indexes or capabilities.devices is None:
         return {}
-    if abilities.devices == "cdi":
+    if capabilities.devices == "cdi":
         return {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={index}" for index in indexes]}]}
     return {"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": indexes, "Capabilities": [["gpu"]]}]}
 
 
-def _mounts(container: ContainerSpec, place: Place) -> list[dict[str, Any]]:
-    mounts = [_bind(place.folders[each.volume], each.path, each.read_only) for each in container.mounts]
-    if place.secrets is not None:
-        mounts.append(_bind(place.secrets, SECRETS, True))
+def _mounts(container: ContainerSpec, prepared: PreparedResources) -> list[dict[str, Any]]:
+    mounts = [_bind(prepared.folders[each.volume], each.path, each.read_only) for each in container.mounts]
+    if prepared.workspace is not None:
+        mounts.append(_bind(prepared.workspace, WORKSPACE, False))
+    if prepared.secrets is not None:
+        mounts.append(_bind(prepared.secrets, SECRETS, True))
+    if prepared.script is not None:
+        mounts.append(_bind(prepared.script, SCRIPTS, True))
     return mounts
 
 
@@ -234,29 +264,29 @@ def _bind(source: Path, target: str, read_only: bool) -> dict[str, Any]:
     return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only}
 
 
-def _log(abilities: Abilities, options: Options) -> dict[str, Any]:
-    """What a container says, bounded: Docker keeps several files, Podman begins its one anew when it is full."""
-    if abilities.kind == "podman":
+def _log(capabilities: EngineCapabilities, options: Options) -> dict[str, Any]:
+    """Return the bounded log configuration: Docker rotates several files, Podman truncates its only one."""
+    if capabilities.kind == "podman":
         return {"Type": "k8s-file", "Config": {"max-size": str(options.log_bytes * options.log_files)}}
     files = {"max-size": str(options.log_bytes), "max-file": str(options.log_files)}
     return {"Type": "json-file", "Config": files}
 
 
-def _oom_score(task: DesiredTask, container: ContainerSpec, place: Place) -> int:
-    score = oom_score(task.quality, container.slots.get("memory", 0), place.memory_bytes)
-    return score if place.spares else max(score, 0)
+def _oom_score(task: DesiredTask, container: ContainerSpec, prepared: PreparedResources) -> int:
+    score = oom_score(task.quality, container.slots.get("memory", 0), prepared.memory_bytes)
+    return score if prepared.spares else max(score, 0)
 
 
-def _peers(task: DesiredTask, place: Place) -> list[str]:
-    """The tasks that it works with, by name. Where it has no network of its own it has no names of its own either."""
-    if place.network == "none" or place.network.startswith("container:"):
+def _peers(task: DesiredTask, prepared: PreparedResources) -> list[str]:
+    """Return the host names of the task's peers; without its own network a container has no own host names."""
+    if prepared.network == "none" or prepared.network.startswith("container:"):
         return []
     return [f"{peer.name}:{peer.address}" for peer in task.peers if peer.address and peer.index != task.index]
 
 
-def _published(task: DesiredTask, place: Place) -> dict[int, list[int]]:
-    """By port of the task the ports of the node that lead there; those that are left keep their number."""
-    if place.network == "none" or place.network.startswith("container:"):
+def _published(task: DesiredTask, prepared: PreparedResources) -> dict[int, list[int]]:
+    """Return the node ports by container port; surplus node ports map to the same number."""
+    if prepared.network == "none" or prepared.network.startswith("container:"):
         return {}
     inside = [port for container in task.containers for port in container.ports]
     leads: dict[int, list[int]] = {}

@@ -1,119 +1,113 @@
-"""One task of containers, kept on its course from its order until nothing of it is left."""
+"""The reconciler of one container task, from its order until nothing of it is left."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import posixpath
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from uuid import UUID
 
 import msgspec
 import structlog
 
-from mooring.agent import hugepages, limits
-from mooring.agent.containers import reaching
-from mooring.agent.containers import record as records
-from mooring.agent.containers.course import (
-    Seen,
+from mooring.agent.access import archives
+from mooring.agent.access.logs import CHUNK, read_log
+from mooring.agent.runtimes.container import access
+from mooring.agent.runtimes.container import record as records
+from mooring.agent.runtimes.container.container_start import start_container
+from mooring.agent.runtimes.container.engine import (
+    Engine,
+    EngineRefused,
+    EngineTransient,
+    EngineUnavailable,
+)
+from mooring.agent.runtimes.container.output import save_output, unread_output
+from mooring.agent.runtimes.container.probes import Kind, Probing
+from mooring.agent.runtimes.container.record import Stopping, TaskRecord
+from mooring.agent.runtimes.container.shared_state import SharedState
+from mooring.agent.runtimes.container.specification import (
+    NODE,
+    TASK,
+    Role,
+    name_of,
+    working_folder,
+)
+from mooring.agent.runtimes.container.state_machine import (
+    ContainerState,
     Send,
     Start,
+    crashes,
+    crashes_of,
     decided,
+    exit_of,
     is_final,
+    last_exit,
     network_holder,
     next_steps,
     passed,
     sidecars,
 )
-from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
-from mooring.agent.containers.memory import MemoryWatch
-from mooring.agent.containers.networks import Networks
-from mooring.agent.containers.output import keep_output
-from mooring.agent.containers.places import Places
-from mooring.agent.containers.probes import Kind, Probing
-from mooring.agent.containers.pulls import Images
-from mooring.agent.containers.record import Stopping, TaskRecord
-from mooring.agent.containers.specification import NODE, TASK, Place, Role, configuration, name_of
-from mooring.agent.logs import CHUNK, read_log
-from mooring.agent.options import Options
-from mooring.agent.outcome import outcome
-from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, Reached, StopCause
-from mooring.agent.use import cgroup_of
+from mooring.agent.runtimes.contract import Observed, StopCause, TaskChannel
+from mooring.agent.runtimes.process import outcome as outcomes
+from mooring.agent.runtimes.process.records import ExitRecord
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Purpose
+from mooring.model.workloads.output import OutputPosition
+from mooring.wire.agents.agent_protocol import (
+    ContainerSpec,
+    DesiredTask,
+    EndWarning,
+    FetchFiles,
+    Purpose,
+    StoreFiles,
+)
+from mooring.wire.workloads.uploads import WORKSPACE
 
 log = structlog.get_logger(__name__)
 
 _RETRY_SECONDS = 2.0
-_LOOK_SECONDS = 0.2
-_AT_ONCE = 4
-"""Containers that are made and started at the same time on one node."""
+_POLL_SECONDS = 0.2
+_MAX_TRANSIENT_ERRORS = 30
+"""Consecutive transient errors of the engine after which a container counts as not startable."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Shared:
-    """What the tasks of a node have in common."""
-
-    node_id: UUID
-    options: Options
-    places: Places
-    networks: Networks
-    changed: Callable[[], None]
-    term: Callable[[], int]
-    memory_bytes: int
-    memory: MemoryWatch = field(default_factory=MemoryWatch)
-    engine: Engine | None = None
-    fetcher: Images | None = None
-    workloads: Callable[[], Iterator[UUID]] = lambda: iter(())
-    """Of all tasks that are not over yet."""
-    starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
-
-    def reached(self) -> Engine:
-        if self.engine is None:
-            raise EngineGone("the container engine of this node does not answer")
-        return self.engine
-
-    def images(self) -> Images:
-        if self.fetcher is None:
-            raise EngineGone("the container engine of this node does not answer")
-        return self.fetcher
-
-
-class Keeper:
-    def __init__(self, shared: Shared, record: TaskRecord, order: DesiredTask | None = None) -> None:
+class TaskReconciler:
+    def __init__(self, shared: SharedState, record: TaskRecord, order: DesiredTask | None = None) -> None:
         self.record = record
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, ContainerState] = {}
         self._shared = shared
         self._order = order if order is not None else record.task
-        """With its secrets and logins, until they were used."""
-        self._wake = asyncio.Event()
+        """The order with its secrets and logins, until they are used."""
+        self._signal = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._cleared = asyncio.Event()
         if record.removed:
             self._cleared.set()
         self._loop: asyncio.Task[None] | None = None
-        self._cut_off = list(record.commands)
-        """Commands in its containers that nobody is connected with any more, and that are to end."""
-        self._probing = Probing(shared.reached, self._told)
+        self._disconnected = list(record.commands)
+        """Commands whose user has disconnected and that have to be ended."""
+        self._transient_errors = 0
+        """Consecutive failures of the engine to answer about the task."""
+        self._probing = Probing(shared.connected_engine, self._probed)
 
     @property
     def task_id(self) -> UUID:
         return self.record.task.task_id
 
     def begin(self) -> None:
-        self._loop = asyncio.create_task(self._keep())
+        self._loop = asyncio.create_task(self._run_until_cleared())
 
     async def close(self) -> None:
-        """Let go; the containers go on."""
+        """Stop reconciling; the containers continue."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         await self._probing.close()
 
-    def wake(self) -> None:
-        self._wake.set()
+    def notify(self) -> None:
+        self._signal.set()
 
     def stop(self, grace_seconds: int | None, cause: StopCause) -> None:
         record = self.record
@@ -126,21 +120,21 @@ class Keeper:
         record.stop.kill_at = min(kill_at, record.stop.kill_at)
         record.stop.grace_seconds = grace
         self._stop_asked.set()
-        self.wake()
+        self.notify()
         self._save()
 
     def warn(self, warning: EndWarning) -> None:
         if self.record.outcome is None:
             self.record.warning = warning
             self._save()
-            self.wake()
+            self.notify()
 
     def running(self) -> set[str]:
-        """The ids of its containers that run, as it knows."""
+        """Return the ids of its running containers, as last seen."""
         return {found.id for found in self.seen.values() if found.status == "running"}
 
     def pids(self) -> list[int]:
-        """The first processes of its containers that run."""
+        """Return the first processes of its running containers."""
         return [found.pid for found in self.seen.values() if found.status == "running" and found.pid]
 
     def ids(self) -> set[str]:
@@ -154,7 +148,7 @@ class Keeper:
         record, stop = self.record, self.record.stop
         lasting = (*sidecars(record), *record.task.containers)
         if record.outcome is not None:
-            seen = outcome(record.outcome, gone=record.removed, acknowledged=record.acknowledged)
+            seen = outcomes.outcome(record.outcome, gone=record.removed, acknowledged=record.acknowledged)
         else:
             fetcher = None if record.began else self._shared.fetcher
             seen = Observed(
@@ -162,6 +156,8 @@ class Keeper:
                 reason="" if fetcher is None else fetcher.progress_of(record.task),
                 ran=record.ran,
                 restarts=sum(record.restarts.values()),
+                crashes=crashes(record, self.seen),
+                last_exit=None if (ended := last_exit(record, self.seen)) is None else outcomes.last_exit(ended),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
                 ready=record.ran and all(self._ready(each) for each in lasting),
                 warning=record.warning,
@@ -173,15 +169,15 @@ class Keeper:
         return (*self.record.task.init_containers, *self.record.task.containers)
 
     def _ready(self, container: ContainerSpec) -> bool:
-        """Whether it runs and its probe, if it has one, says so of this run; not looked at yet, it is as it was."""
+        """Return whether the container runs and is ready in this run; before the first look, as recorded."""
         since, found = self.record.ready.get(container.name, 0.0), self.seen.get(container.name)
         runs = found is None or found.status == "running"
         if container.readiness is None:
             return runs or is_final(self.record, container, self.seen)
         return since > 0 and runs and (found is None or found.started_at == since)
 
-    async def _told(self, name: str, kind: Kind, well: bool) -> None:
-        """What a probe says."""
+    async def _probed(self, name: str, kind: Kind, well: bool) -> None:
+        """Handle the result of a probe."""
         record, found = self.record, self.seen.get(name)
         if found is None or record.outcome is not None:
             return
@@ -195,7 +191,7 @@ class Keeper:
                 log.warning("container is not alive: killed", task=str(self.task_id), container=name)
                 record.unhealthy.append(name)
                 self._save()
-            await self._shared.reached().signal(name_of(self.task_id, name), "SIGKILL")
+            await self._shared.connected_engine().signal(name_of(self.task_id, name), "SIGKILL")
 
     def container(self, name: str) -> tuple[ContainerSpec, Role]:
         task = self.record.task
@@ -209,91 +205,108 @@ class Keeper:
         raise NotFound(f"the task has no container {name!r}; there are: {names}", code="unknown-container")
 
     async def logs(self, name: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """What a container has said; of one that is started again, of all its runs."""
+        """Yield the output of a container, including that of its earlier runs."""
         container, _ = self.container(name)
-        since: float | None = None
+        terminal, from_start = container.terminal, tail is None
+        position, last_start = OutputPosition(), 0.0
         while self.record.outcome is None:
             found = self.seen.get(name)
-            if found is not None and found.started_at > (since or 0.0):
-                engine, full = self._shared.reached(), name_of(self.task_id, name)
-                first = since is None
-                async for data in engine.output(
-                    full,
-                    terminal=container.terminal,
-                    tail=tail if first else None,
-                    follow=follow,
-                    since=None if first else found.started_at,
-                ):
-                    for begin in range(0, len(data), CHUNK):
-                        yield data[begin : begin + CHUNK]
-                since, tail = found.started_at, 0 if tail is not None else None
-                if not follow:
-                    return
-            elif not follow:
+            if found is not None and found.started_at > last_start:
+                engine, full = self._shared.connected_engine(), name_of(self.task_id, name)
+                if last_start:
+                    output = unread_output(engine, full, position, terminal=terminal, from_start=from_start)
+                else:
+                    output = engine.output(full, terminal=terminal, tail=tail, follow=follow)
+                async for data in output:
+                    position = position.after(data)
+                    for piece in _pieces(data):
+                        yield piece
+                last_start = found.started_at
+            if not follow:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
-        if since is not None and follow:
-            return
-        path = self._shared.places.output(self.task_id, name)
+            await asyncio.sleep(_POLL_SECONDS)
         await self._cleared.wait()
-        async for data in read_log(path, self._shared.options.log_files, tail=tail, follow=False, ended=lambda: True):
-            yield data
+        path, files = self._shared.paths.output(self.task_id, name), self._shared.options.log_files
+        if not last_start:
+            async for data in read_log(path, files, tail=tail, follow=False, ended=lambda: True):
+                yield data
+            return
+        # Podman ends the stream of a container before its last lines.
+        saved = b"".join([data async for data in read_log(path, files, tail=None, follow=False, ended=lambda: True)])
+        begin = position.found_in(saved, from_start=from_start)
+        for piece in _pieces(saved[begin:] if begin is not None else b""):
+            yield piece
 
-    async def reach(self, name: str | None, purpose: Purpose) -> Reached:
-        """A way into a container that runs; without a name into the first."""
+    async def reach(self, name: str | None, purpose: Purpose) -> TaskChannel:
+        """Open a channel into a running container, by default the first."""
         task = self.record.task
         container, _ = self.container(name or task.containers[0].name)
-        seen = reaching.running(self.seen.get(container.name), container.name)
+        if isinstance(purpose, FetchFiles | StoreFiles) and (folder := working_folder(task, container)):
+            purpose = msgspec.structs.replace(purpose, path=posixpath.join(folder, purpose.path))
+        if isinstance(purpose, FetchFiles) and task.upload_id is not None and self.record.removed:
+            path = archives.within(WORKSPACE, purpose.path)
+            return archives.FolderArchive(self._shared.paths.workspace(task.task_id), path)
+        seen = access.running(self.seen.get(container.name), container.name)
         ports = [port for each in task.containers for port in each.ports] or task.ports
         full = name_of(self.task_id, container.name)
-        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose, self)
+        return await access.reach(self._shared.connected_engine(), full, seen, container, ports, purpose, self)
 
-    def command_begun(self, command: str) -> None:
+    def command_started(self, command: str) -> None:
         self.record.commands.append(command)
         self._save()
 
-    def command_left(self, command: str, *, ended: bool) -> None:
+    def command_detached(self, command: str, *, ended: bool) -> None:
         if ended:
             self.record.commands.remove(command)
             self._save()
         else:
-            self._cut_off.append(command)
-            self.wake()
+            self._disconnected.append(command)
+            self.notify()
 
-    # The course
+    # State machine
 
-    async def _keep(self) -> None:
+    async def _run_until_cleared(self) -> None:
         while not self._cleared.is_set():
-            self._wake.clear()
+            self._signal.clear()
             due: float | None = time.time() + _RETRY_SECONDS
             try:
-                due = await self._turn()
-            except EngineGone as problem:
+                due = await self._advance()
+                self._transient_errors = 0
+            except EngineUnavailable as problem:
                 log.debug("a task waits for the engine", task=str(self.task_id), reason=problem.message)
-            except Exception:  # one task must not end the agent, and nothing of it may be forgotten
+            except EngineRefused as refusal:
+                self._transient_errors += 1
+                tell = log.warning if self._transient_errors == 1 else log.debug
+                tell(
+                    "the engine gives no answer about a task now: looking again",
+                    task=str(self.task_id),
+                    reason=refusal.message,
+                    attempt=self._transient_errors,
+                )
+            except Exception:  # an error of one task must not end the agent, and is retried
                 log.exception("a task could not be looked after", task=str(self.task_id))
             self._shared.changed()
             if self._cleared.is_set():
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - time.time(), 0)):
-                    await self._wake.wait()
+                    await self._signal.wait()
 
-    async def _turn(self) -> float | None:
-        """Look, and take the steps that are due; when the next may be."""
-        engine = self._shared.reached()
+    async def _advance(self) -> float | None:
+        """Observe the containers, take the steps that are due, and return the time of the next look."""
+        engine = self._shared.connected_engine()
         record = self.record
         if record.outcome is None and record.stop is None and not record.began:
             await self._make_ready(engine)
         if record.outcome is None:
-            await self._look(engine)
+            await self._observe(engine)
             step = next_steps(record, self.seen, time.time())
             if step.stopping is not None:
                 record.stop, record.failed = step.stopping, step.failed
                 self._save()
                 return time.time()
             if step.outcome is None:
-                await self._take(engine, step.steps)
+                await self._take_steps(engine, step.steps)
                 return time.time() if any(isinstance(each, Start) for each in step.steps) else step.due
             record.outcome = step.outcome
             await self._probing.close()
@@ -302,8 +315,8 @@ class Keeper:
         return await self._clear(engine)
 
     async def _make_ready(self, engine: Engine) -> None:
-        """Images, volumes and secrets: all that a start needs and that can fail. An order to stop ends the wait."""
-        record, places = self.record, self._shared.places
+        """Prepare images, volumes and secrets, everything that can fail. An order to stop ends the wait."""
+        record, paths = self.record, self._shared.paths
         fetching = asyncio.create_task(self._shared.images().of_task(self._order))
         stopped = asyncio.create_task(self._stop_asked.wait())
         try:
@@ -313,9 +326,10 @@ class Keeper:
             pulled = await fetching
             record.images = {name: image.id for name, image in pulled.items()}
             record.digests = {name: image.digest for name, image in pulled.items()}
-            places.write_secrets(self._order)
-            places.make_volumes(record.task)
-        except EngineGone:
+            paths.write_secrets(self._order)
+            paths.write_scripts(record.task)
+            paths.make_volumes(record.task)
+        except (EngineUnavailable, EngineTransient):
             raise
         except (MooringError, OSError) as problem:
             code = problem.code if isinstance(problem, MooringError) else "start-failed"
@@ -328,18 +342,18 @@ class Keeper:
         record.began = True
         self._save()
 
-    async def _look(self, engine: Engine) -> None:
+    async def _observe(self, engine: Engine) -> None:
         record, task = self.record, self.record.task
-        found: dict[str, Seen] = {}
+        found: dict[str, ContainerState] = {}
         for each in self.containers():
             seen = await engine.seen(name_of(task.task_id, each.name))
             if seen is not None and seen.labels.get(NODE) == str(self._shared.node_id):
                 found[each.name] = seen
         self.seen = found
-        for command in list(self._cut_off):
-            await reaching.end_cut_off(command, [seen.pid for seen in found.values()])
-            self._cut_off.remove(command)
-            self.command_left(command, ended=True)
+        for command in list(self._disconnected):
+            await access.end_disconnected(command, [seen.pid for seen in found.values()])
+            self._disconnected.remove(command)
+            self.command_detached(command, ended=True)
         before = msgspec.json.encode(record)
         for name, seen in found.items():
             if seen.status == "running" and seen.pid:
@@ -347,7 +361,7 @@ class Keeper:
             if seen.started_at and name not in record.started:
                 record.started.append(name)
             unknown = seen.exit_code and not seen.out_of_memory and name not in record.starved
-            if unknown and await self._shared.memory.starved(seen.id, seen.started_at):
+            if unknown and await self._shared.memory.oom_killed(seen.id, seen.started_at):
                 record.starved.append(name)
         record.passed = passed(record, found)
         record.ran = record.ran or all(each.name in record.started for each in task.containers)
@@ -357,37 +371,46 @@ class Keeper:
             self._save()
         self._probing.follow(self.containers(), found)
 
-    async def _take(self, engine: Engine, steps: tuple[Start | Send, ...]) -> None:
+    async def _take_steps(self, engine: Engine, steps: tuple[Start | Send, ...]) -> None:
         record = self.record
         for step in steps:
             full = name_of(self.task_id, step.name)
             if isinstance(step, Start):
                 async with self._shared.starts:
-                    await self._start(engine, step, full)
+                    await self._start(engine, step)
             else:
                 await engine.signal(full, f"SIG{step.signal}")
                 if record.stop is not None:
-                    record.stop.told.append(step.name)
+                    record.stop.signalled.append(step.name)
                 elif record.warning is not None:
                     record.warned_at = record.warning.at
             self._save()
 
-    async def _start(self, engine: Engine, step: Start, full: str) -> None:
-        """Made before it is started: whoever comes after a crash in between finds it and goes on."""
+    async def _start(self, engine: Engine, step: Start) -> None:
+        """Create a container before it is started, so that after a crash in between the next agent continues."""
         record = self.record
         container, role = self.container(step.name)
+        crashed_before = dict(record.crashes)
         if step.again:
+            if (left := self.seen.get(step.name)) is not None:
+                record.crashes[step.name] = crashes_of(record, step.name, left)
+                record.last_exit = exit_of(record, step.name, left)
             record.restarts[step.name] = record.restarts.get(step.name, 0) + 1
             record.starved = [name for name in record.starved if name != step.name]
             record.unhealthy = [name for name in record.unhealthy if name != step.name]
             self._save()
         try:
-            await self._run(engine, container, role, full)
+            await start_container(engine, self._shared, record, container, role, left=self.seen.get(step.name))
         except EngineRefused as refusal:
+            if isinstance(refusal, EngineTransient) and self._transient_errors < _MAX_TRANSIENT_ERRORS:
+                if step.again:  # the next look shows whether it was started
+                    record.restarts[step.name] -= 1
+                    record.crashes = crashed_before
+                raise
             log.info("container not started", task=str(self.task_id), container=step.name, reason=refusal.message)
             record.errors[step.name] = refusal.message
         except MooringError as problem:
-            if isinstance(problem, EngineGone):
+            if isinstance(problem, EngineUnavailable):
                 raise
             record.errors[step.name] = problem.message
         else:
@@ -397,89 +420,26 @@ class Keeper:
             if step.again and step.name == network_holder(record):
                 await self._end_sharers(engine, step.name)
 
-    async def _run(self, engine: Engine, container: ContainerSpec, role: Role, full: str) -> None:
-        left = self.seen.get(container.name)
-        if left is None:
-            await self._create(engine, container, role, full)
-        try:
-            await self._launch(engine, container, full)
-        except EngineRefused:
-            if left is None or left.status != "created":
-                raise
-            # Of a start that was cut short, as by the end of the engine: what that has left may be in the way.
-            await engine.remove(full)
-            await self._create(engine, container, role, full)
-            await self._launch(engine, container, full)
-
-    async def _launch(self, engine: Engine, container: ContainerSpec, full: str) -> None:
-        if await engine.initialise(full):
-            await self._hold(engine, container, full)
-            await engine.start(full)
-        else:
-            await engine.start(full)
-            await self._hold(engine, container, full)
-
-    async def _hold(self, engine: Engine, container: ContainerSpec, full: str) -> None:
-        """What engines do not do: watch its memory, and hold it to its huge pages."""
-        made = await engine.seen(full)
-        if made is not None and made.pid:
-            self._shared.memory.begin(made.id, made.pid)
-            with contextlib.suppress(OSError):
-                hugepages.hold(cgroup_of(made.pid), {**container.slots, **container.limits})
-
     async def _end_sharers(self, engine: Engine, holder: str) -> None:
-        """One that is started again has another network: those that share it come back into that."""
+        """Restart the containers that share the network of a restarted one, which has a new network."""
         for name, found in self.seen.items():
             if name != holder and found.status == "running":
                 self.record.rejoin.append(name)
                 await engine.signal(name_of(self.task_id, name), "SIGKILL")
 
-    async def _create(self, engine: Engine, container: ContainerSpec, role: Role, full: str) -> None:
-        shared, task = self._shared, self.record.task
-        place = Place(
-            node_id=shared.node_id,
-            term=shared.term(),
-            memory_bytes=shared.memory_bytes,
-            spares=limits.may_spare(),
-            image=self.record.images[container.name],
-            folders=shared.places.make_volumes(task),
-            secrets=shared.places.secrets(task.task_id, container.name) if container.secrets else None,
-            network=await self._network(engine, container.name, role),
-        )
-        config = configuration(task, container, role, place, engine.abilities, shared.options)
-        try:
-            await engine.create(full, config)
-        except EngineRefused:
-            made = await engine.seen(full)
-            if made is None:
-                # Podman does not know of one that it was killed over, and yet its name is taken until it is removed.
-                await engine.remove(full)
-                await engine.create(full, config)
-            elif made.labels.get(TASK) != str(task.task_id):
-                raise
-
-    async def _network(self, engine: Engine, name: str, role: Role) -> str:
-        holder = network_holder(self.record)
-        if role == "init" or name == holder:
-            return await self._shared.networks.join(engine, self.record.task.workload_id)
-        found = await engine.seen(name_of(self.task_id, holder))
-        if found is None or found.status != "running":
-            return await self._shared.networks.join(engine, self.record.task.workload_id)
-        return f"container:{found.id}"
-
-    # The end
+    # End
 
     async def _clear(self, engine: Engine) -> float | None:
-        """Keep what was said, then remove everything, those that others depend on last."""
+        """Save the output, then remove all containers, those that others depend on last."""
         record, task = self.record, self.record.task
         for each in reversed(self.containers()):
             full = name_of(task.task_id, each.name)
             found = await engine.seen(full)
             if found is not None and found.labels.get(TASK) == str(task.task_id):
                 try:
-                    path = self._shared.places.output(task.task_id, each.name)
-                    await keep_output(engine, full, path, self._shared.options, terminal=each.terminal)
-                except OSError as error:  # a full disk is not to keep what fills it
+                    path = self._shared.paths.output(task.task_id, each.name)
+                    await save_output(engine, full, path, self._shared.options, terminal=each.terminal)
+                except OSError as error:  # a full disk must not prevent the removal
                     log.warning("what a container said is lost", container=full, reason=str(error))
                 self._shared.memory.end(found.id)
                 try:
@@ -487,12 +447,17 @@ class Keeper:
                 except EngineRefused as refusal:
                     log.warning("container not removed yet", container=full, reason=refusal.message)
                     return time.time() + _RETRY_SECONDS
-        await asyncio.to_thread(self._shared.places.remove_private, task.task_id)
+        await asyncio.to_thread(self._shared.paths.remove_private, task.task_id)
         record.removed = True
         self._save()
         self._cleared.set()
-        await self._shared.networks.tidy(engine, self._shared.workloads)
+        await self._shared.networks.clean_up(engine, self._shared.workloads)
         return None
 
     def _save(self) -> None:
-        records.write(self._shared.places.record(self.task_id), self.record)
+        records.write(self._shared.paths.record(self.task_id), self.record)
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    for begin in range(0, len(data), CHUNK):
+        yield data[begin : begin + CHUNK]

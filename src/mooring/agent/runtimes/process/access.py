@@ -1,4 +1,4 @@
-"""The way into process tasks: a command beside them, their ports, the files of their folder."""
+"""Access to process tasks: additional commands, ports, and files of their folder."""
 
 from __future__ import annotations
 
@@ -8,45 +8,58 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.agent.commands import Command, DataOnly, spawn
-from mooring.agent.dialling import Dialled
-from mooring.agent.records import SpecRecord
-from mooring.agent.runtime import Reached
+from mooring.agent.access import network_namespaces
+from mooring.agent.access.commands import Command, DataOnly, spawn
+from mooring.agent.access.port_connections import Connected, PortConnection
+from mooring.agent.runtimes.contract import TaskChannel
+from mooring.agent.runtimes.process import records
+from mooring.agent.runtimes.process.attachment import Attachment
+from mooring.agent.runtimes.process.records import SpecRecord, StateRecord
+from mooring.agent.runtimes.process.supervisor import record
 from mooring.model.errors import Conflict, InvalidInput, NotFound
-from mooring.wire.agent import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.wire.agents.agent_protocol import (
+    Attach,
+    Dial,
+    Exec,
+    FetchFiles,
+    Purpose,
+    StoreFiles,
+)
 
 _ENTER = Path(__file__).parent / "supervisor" / "enter.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """A process task as it is reached."""
+class ProcessAccess:
+    """A process task that is accessed."""
 
     folder: Path
-    """The agent's own of the task, with its records."""
+    """The agent's folder of the task, with its records."""
     spec: SpecRecord
     running: bool
 
-    async def reach(self, container: str | None, purpose: Purpose) -> Reached:
+    async def reach(self, container: str | None, purpose: Purpose) -> TaskChannel:
         index = self._index(container)
         match purpose:
             case FetchFiles():
-                return FilesMoved(self._enter(index, "fetch", [self._path(purpose.path)]))
+                return FileTransfer(self._enter(index, "fetch", [self._path(purpose.path)]))
             case _ if not self.running:
                 raise Conflict("the task does not run", code="not-running")
             case StoreFiles():
-                return FilesMoved(self._enter(index, "store", [self._path(purpose.path)]))
+                return FileTransfer(self._enter(index, "store", [self._path(purpose.path)]))
             case Exec():
                 return self._run(index, purpose)
             case Dial():
                 port = self._port(purpose.port)
-                return await Dialled.by(asyncio.open_connection("127.0.0.1", port), port)
+                return await PortConnection.by(self._connect(index, port), port)
             case Attach():
-                raise Conflict(
-                    "a process has no input that one could be connected with; read its output with `mooring logs`, "
-                    "or run a command beside it with `mooring exec`",
-                    code="not-attachable",
-                )
+                if not self.spec.containers[index].attachable:
+                    raise Conflict(
+                        "the process was started without an input (-i) or a terminal (-t) to attach to; read its "
+                        "output with `mooring logs -f`, or run a command beside it with `mooring exec`",
+                        code="not-attachable",
+                    )
+                return await Attachment.to(self.folder, index, replay=purpose.replay, output=purpose.output)
 
     def _run(self, index: int, purpose: Exec) -> Command:
         if not purpose.command or any("\0" in word for word in purpose.command):
@@ -58,9 +71,25 @@ class Inside:
     def _enter(self, index: int, purpose: str, words: list[str], size: tuple[int, int] | None = None) -> Command:
         def arguments(failure: int) -> list[str]:
             own = [str(self.folder), str(index), str(os.getpid()), str(failure), purpose]
-            return [sys.executable, "-I", "-S", str(_ENTER), *own, *words]
+            # Only archives need an installed package (on a Python without extraction filters); -S starts faster.
+            flags = ["-I"] if purpose in ("fetch", "store") else ["-I", "-S"]
+            return [sys.executable, *flags, str(_ENTER), *own, *words]
 
         return spawn(arguments, size)
+
+    async def _connect(self, index: int, port: int) -> Connected:
+        """Connect on the task's loopback: the machine's or its own."""
+        if self.spec.network == "host":
+            return await asyncio.open_connection("127.0.0.1", port)
+        state = records.read(self.folder / record.STATE, StateRecord)
+        init = state.inits[index] if state is not None and index < len(state.inits) else None
+        if init is None:
+            raise ProcessLookupError("its process does not run at the moment")
+
+        def is_current() -> bool:
+            return record.start_time(init.pid) == init.start_time
+
+        return await network_namespaces.connect(network_namespaces.socket_of(init.pid, is_current), port)
 
     def _index(self, container: str | None) -> int:
         names = [known.name for known in self.spec.containers]
@@ -85,7 +114,7 @@ class Inside:
         )
 
     def _path(self, path: str) -> str:
-        """Relative to the task's folder, in whose terms a path is meant."""
+        """Return the path relative to the task's folder."""
         if not path.startswith("/"):
             return path
         try:
@@ -96,8 +125,8 @@ class Inside:
             ) from None
 
 
-class FilesMoved(DataOnly):
-    """Tar that comes out or goes in; what the process at the other end complains about is the reason of the failure."""
+class FileTransfer(DataOnly):
+    """Transfer of a tar archive; the error output of the process is the reason of a failure."""
 
     def __init__(self, command: Command) -> None:
         self._command = command

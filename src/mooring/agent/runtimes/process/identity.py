@@ -1,4 +1,4 @@
-"""Whose process is a task? The OS user that it runs as, and the clean environment that it begins with."""
+"""Identity of a process task: its OS user, and its clean environment."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.model.errors import MooringError
-from mooring.wire.agent import ContainerSpec, DesiredTask, Owner
+from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask, Owner
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class IdentityRefused(MooringError):
-    """The task may not run here, since there is no user that it could safely run as."""
+    """The task must not run here, since there is no safe user for it."""
 
     code = "identity-refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`uid` None: the user that the agent runs as."""
+    """OS user of a task. `uid` None: the agent's user."""
 
     uid: int | None
     gid: int
@@ -32,7 +32,7 @@ class Identity:
 
 
 def identity_for(owner: Owner, *, agent_uid: int, uid_range: tuple[int, int], forbidden: Set[int]) -> Identity:
-    """The user for a tenant's task; IdentityRefused where it would be root or own the agent's folder (`forbidden`)."""
+    """Return the user for a tenant's task; IdentityRefused if it is root or owns the agent's folder (`forbidden`)."""
     if agent_uid != 0:
         return Identity(None, os.getgid(), (), _name_of(agent_uid))
     identity = _mapped(owner.os_user) if owner.os_user is not None else _numbered(owner.project_number, uid_range)
@@ -92,7 +92,7 @@ def _name_of(uid: int) -> str:
 
 
 def visible_devices(task: DesiredTask) -> dict[str, str]:
-    """Which devices are the task's, for programs that look; who has none of a driver's devices is shown none."""
+    """Return the variables that name the task's devices, empty for a driver of which it has none."""
     listed = {slot: ",".join(str(index) for index, _ in shares) for slot, shares in sorted(task.devices.items())}
     shares = {slot: ",".join(str(amount) for _, amount in shares) for slot, shares in sorted(task.devices.items())}
     return {
@@ -103,9 +103,9 @@ def visible_devices(task: DesiredTask) -> dict[str, str]:
 
 
 def environment(task: DesiredTask, container: ContainerSpec, identity: Identity, work_folder: Path) -> dict[str, str]:
-    """Nothing of the agent's own environment, then the container's; who it is and what it got cannot be overridden."""
+    """Return a clean environment with the container's variables. Identity and allocation cannot be overridden."""
     return {
-        # An agent without root runs its own person's tasks, who expects to find the same programs as in a shell.
+        # An agent without root runs tasks of its own user, who expects the same programs as in a shell.
         "PATH": _PATH if identity.uid is not None else os.environ.get("PATH", _PATH),
         "HOME": str(work_folder),
         "TMPDIR": str(work_folder / "tmp"),
@@ -113,12 +113,12 @@ def environment(task: DesiredTask, container: ContainerSpec, identity: Identity,
         "SHELL": "/bin/sh",
         "USER": identity.user_name,
         "LOGNAME": identity.user_name,
-        **told(task, container),
+        **task_environment(task, container),
     }
 
 
-def told(task: DesiredTask, container: ContainerSpec) -> dict[str, str]:
-    """The container's own environment, with what every task is told about itself."""
+def task_environment(task: DesiredTask, container: ContainerSpec) -> dict[str, str]:
+    """Return the container's environment with the variables that describe the task."""
     return {
         "MOORING_WORKLOAD": task.workload_name,
         "MOORING_WORKLOAD_ID": str(task.workload_id),
@@ -134,7 +134,7 @@ def told(task: DesiredTask, container: ContainerSpec) -> dict[str, str]:
 
 
 def _peers(task: DesiredTask) -> dict[str, str]:
-    """Who works together with the task: names, addresses and ports, each in the order of the peers."""
+    """Return the variables that describe the task's peers: names, addresses and ports, in the same order."""
     if not task.peers:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Start a task's supervisor exactly once, and know it again: by its lock, its boot, its pid and its start time."""
+"""Start a task's supervisor exactly once, and identify it by lock, boot id, pid and start time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import signal
 import sys
 from pathlib import Path
 
-from mooring.agent.supervisor import record
+from mooring.agent.runtimes.process.supervisor import record
 
 _SUPERVISOR = Path(__file__).parent / "supervisor" / "__main__.py"
 _LOCK_DESCRIPTOR = 3
 
 
 def launch(folder: Path, lock: int) -> int:
-    """Start the supervisor in a session of its own, with nothing of the agent but the lock."""
+    """Start the supervisor in its own session; it inherits only the lock."""
     messages = str(folder / "supervisor.log")
     return os.posix_spawn(
         sys.executable,
@@ -34,9 +34,9 @@ def launch(folder: Path, lock: int) -> int:
 
 
 def lock(folder: Path) -> int | None:
-    """The task's lock, or None when a supervisor has it."""
+    """Return the task's lock, or None if a supervisor holds it."""
     opened = os.open(folder / record.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Away from the number that the supervisor gets it under: duplicating onto itself would keep it closed there.
+    # A different number than in the supervisor: duplicating a descriptor onto itself would leave it close-on-exec.
     descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _LOCK_DESCRIPTOR + 1)
     os.close(opened)
     try:
@@ -57,12 +57,12 @@ def locked(folder: Path) -> bool:
 
 
 def open_process(pid: int, start_time: int | None) -> int | None:
-    """A descriptor of the process that began at that time; None when it is gone, even if its number was given anew."""
+    """Return a pidfd of the process with that start time; None if it is gone, even if its pid was reused."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
         return None
-    # Looked at after opening: had the number passed to another process before, the times would differ now.
+    # Checked after opening: the start times differ if the pid was reused before.
     if start_time is not None and record.start_time(pid) == start_time:
         return descriptor
     os.close(descriptor)

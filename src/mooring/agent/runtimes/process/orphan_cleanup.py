@@ -1,4 +1,4 @@
-"""What is left of a task whose supervisor died: found by its cgroup, or by the task's id in the environment."""
+"""Cleanup of orphans, whose supervisor died: found by cgroup, or by the task's id in their environment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from uuid import UUID
 
-from mooring.agent.supervisor import tree
+from mooring.agent.runtimes.process.supervisor import tree
 
 
 def end(task_id: UUID, cgroup: str | None, uid: int | None) -> bool:
-    """Kill what is left; True when nothing was."""
+    """Kill remaining processes; return True if there were none."""
     if cgroup is not None and tree.populated(cgroup):
         tree.kill_cgroup(cgroup)
         return False
@@ -20,14 +20,14 @@ def end(task_id: UUID, cgroup: str | None, uid: int | None) -> bool:
 
 
 def marked(task_id: UUID, uid: int) -> list[int]:
-    """The living processes of the user that were started with the task's id, and all below them."""
+    """Return the living processes of the user that have the task's id in their environment, and their descendants."""
     marker = f"MOORING_TASK_ID={task_id}".encode()
     found: set[int] = set()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         try:
-            # A name that the tenant could have forged is believed only of the tenant's own processes.
+            # A tenant can forge the variable, so it only counts for processes of the tenant's user.
             mine = folder.stat().st_uid == uid and marker in (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue

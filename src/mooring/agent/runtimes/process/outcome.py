@@ -1,11 +1,12 @@
-"""What an exit means: the status that the server is told, a stable code and the reason in words."""
+"""The outcome of an exit: the status to report, a stable code and a reason."""
 
 from __future__ import annotations
 
 import signal
 
-from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, Status
+from mooring.agent.runtimes.contract import Observed, Status
+from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
+from mooring.wire.agents.agent_protocol import LastExit
 
 FAILURES = {
     "node-rebooted": "the node was restarted while the task was on it",
@@ -18,7 +19,7 @@ FAILURES = {
 
 
 def outcome(record: ExitRecord, *, gone: bool = True, acknowledged: bool = False) -> Observed:
-    """The exit as the agent reports it: an exit that was asked for is no failure."""
+    """Return the observed end for an exit record: a requested stop is not a failure."""
     status: Status
     if record.stop_cause == "requested":
         status, code, reason = "CANCELLED", "stopped", "stopped as asked"
@@ -36,25 +37,35 @@ def outcome(record: ExitRecord, *, gone: bool = True, acknowledged: bool = False
         ran=record.ran,
         exit_code=record.exit_code,
         restarts=record.restarts,
+        crashes=record.crashes,
         code=code,
         reason=reason,
         acknowledged=acknowledged,
     )
 
 
+def last_exit(ended: ContainerExit) -> LastExit:
+    """Return the report on a container that ended and is restarted."""
+    code, text = _cause(ended)
+    return LastExit(code=code, reason=_about(ended, text), exit_code=ended.exit_code, retry_at=ended.retry_at)
+
+
 def _failure(record: ExitRecord) -> tuple[str, str]:
-    if record.out_of_memory:
-        code, text = "out-of-memory", "ended by the system for using more memory than it asked for"
-    elif record.signal is not None:
-        code, text = "killed", f"killed by signal {record.signal} ({_signal_name(record.signal)})"
-    else:
-        code, text = "exited", f"exited with code {record.exit_code}"
+    code, text = _cause(record)
     if record.restarts:
         text += f" after {record.restarts} restart{'s' if record.restarts > 1 else ''}"
     return code, _about(record, text)
 
 
-def _about(record: ExitRecord, text: str) -> str:
+def _cause(record: ExitRecord | ContainerExit) -> tuple[str, str]:
+    if record.out_of_memory:
+        return "out-of-memory", "ended by the system for using more memory than it asked for"
+    if record.signal is not None:
+        return "killed", f"killed by signal {record.signal} ({_signal_name(record.signal)})"
+    return "exited", f"exited with code {record.exit_code}"
+
+
+def _about(record: ExitRecord | ContainerExit, text: str) -> str:
     return f"container {record.container!r}: {text}" if record.container else text
 
 

@@ -1,4 +1,4 @@
-"""What the files of a task's folder say, as the agent reads them; the supervisor writes them."""
+"""The records in a task's folder, which the supervisor writes and the agent reads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     log: str
     cgroup: str | None = None
+    terminal: bool = False
+    stdin: bool = False
+
+    @property
+    def attachable(self) -> bool:
+        return self.terminal or self.stdin
 
 
 class SpecRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +30,27 @@ class SpecRecord(msgspec.Struct, frozen=True, kw_only=True):
     uid: int | None = None
     cgroup: str | None = None
     ports: list[tuple[int, int]] = []
-    """Those that the task was given, each after the number that it is asked for by."""
+    """Pairs of container port and assigned node port."""
+    namespaces: str = ""
+    network: str = "host"
+
+
+class InitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """PID 1 of a container's PID namespace, as the agent sees it."""
+
+    pid: int
+    start_time: int | None
+
+
+class ContainerExit(msgspec.Struct, frozen=True, kw_only=True):
+    """The last end of a container of a living task."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    container: str = ""
+    retry_at: float | None = None
+    """Unix time of its restart; None: it was restarted."""
 
 
 class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +59,12 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_time: int | None
     restarts: int = 0
+    crashes: int = 0
+    last_exit: ContainerExit | None = None
     ready: bool = True
-    """None of its processes waits to be started again."""
+    """No container waits for a restart."""
+    inits: list[InitRecord | None] = []
+    """By container; empty without namespaces."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,18 +78,19 @@ class WarningRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task ended. `failure`: a code that the agent gives when there was nobody left to see the exit."""
+    """The exit of a task. `failure`: a code of the agent if no supervisor saw the exit."""
 
     ended_at: float
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""
-    """Why the command could not be started."""
+    """Reason why the command could not be started."""
     out_of_memory: bool = False
     container: str = ""
-    """Which of several containers it was."""
+    """The container that determined the exit, if there are several."""
     stop_cause: str = ""
     restarts: int = 0
+    crashes: int = 0
     ran: bool = False
     failure: str = ""
 
@@ -68,7 +99,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def read(path: Path, kind: type[Record]) -> Record | None:
-    """The record, or None when it is not there or was cut short by a crash."""
+    """Return the record; None if it does not exist or was cut off by a crash."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):

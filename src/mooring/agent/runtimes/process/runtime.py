@@ -1,4 +1,4 @@
-"""The runtime for processes on the node itself: the blocking work in a thread, changes noticed without looking."""
+"""The process runtime: blocking work runs in a thread, and changes are noticed without polling."""
 
 from __future__ import annotations
 
@@ -11,25 +11,38 @@ from typing import TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
-from mooring.agent import folders, limits
-from mooring.agent.commands import Command
-from mooring.agent.logs import read_log
-from mooring.agent.measuring import Meter
-from mooring.agent.process_reaching import Inside
-from mooring.agent.processes import Processes
-from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
+from mooring.agent import folders
+from mooring.agent.access.commands import Command
+from mooring.agent.access.logs import read_log
+from mooring.agent.node import limits
+from mooring.agent.node.measurement import Meter
+from mooring.agent.runtimes.contract import (
+    Observed,
+    RuntimeContext,
+    StopCause,
+    TaskChannel,
+    Unpack,
+)
+from mooring.agent.runtimes.process import isolation
+from mooring.agent.runtimes.process.access import ProcessAccess
+from mooring.agent.runtimes.process.tasks import Processes
 from mooring.model.errors import NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
+from mooring.wire.agents.agent_protocol import (
+    DesiredTask,
+    EndWarning,
+    Purpose,
+    TaskMeasure,
+)
 
 Result = TypeVar("Result")
 
 _PORTION = 50
-_LEFTOVER_SECONDS = 0.1
-"""How soon to look again at what a killed supervisor left behind."""
+_ENDED_POLL_SECONDS = 0.1
+"""Interval for checking the remaining processes of a killed supervisor."""
 
 
 class ProcessRuntime:
-    """A supervisor tells of a change through a named pipe; its death is seen on its pidfd; a slow scan is the net."""
+    """Supervisors report changes through a named pipe, a pidfd shows their death, and a slow scan is a safety net."""
 
     name = "process"
 
@@ -40,6 +53,7 @@ class ProcessRuntime:
         cgroups = limits.find(context.node_id)
         self.enforces: Mapping[str, str] = limits.enforcement(cgroups, agent_uid=agent_uid)
         self._processes = Processes(self._folders, options, cgroups)
+        self._agent_uid = agent_uid
         self._options = options
         self._changed = context.changed
         self._one_at_a_time = asyncio.Lock()
@@ -48,16 +62,27 @@ class ProcessRuntime:
         self._over: set[UUID] = set()
         self._watched: dict[UUID, int] = {}
         self._commands: dict[UUID, WeakSet[Command]] = {}
-        """Those that people run in tasks: where there are no cgroups nothing else would end them with the task."""
+        """Commands that users run in tasks. Without cgroups nothing else would end them with the task."""
         self._notify: int | None = None
         self._meter = Meter()
 
+    @property
+    def isolation(self) -> isolation.Isolation:
+        return self._processes.isolation
+
     async def open(self) -> None:
+        self._processes.isolation = await asyncio.to_thread(
+            isolation.find,
+            self._folders.root,
+            agent_uid=self._agent_uid,
+            tenant_uid=self._options.uid_range[0],
+            network=self._options.task_network,
+        )
         path = self._folders.notify
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         os.mkfifo(path, 0o600)
-        # Open for writing too: otherwise the pipe would read as ended whenever no supervisor has it open.
+        # Also open for writing, since the pipe would otherwise be at its end whenever no supervisor has it open.
         self._notify = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(self._notify, self._notified)
         await self._do(self._processes.adopt)
@@ -65,6 +90,10 @@ class ProcessRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         await self._do(lambda: self._processes.prepare(task))
+
+    async def place_files(self, task: DesiredTask, unpack: Unpack) -> None:
+        # Concurrently: nothing else concerns a task that is not started.
+        await asyncio.to_thread(self._processes.place_files, task, unpack)
 
     async def start(self, task: DesiredTask) -> None:
         await self._do(lambda: self._processes.start(task))
@@ -84,28 +113,28 @@ class ProcessRuntime:
             self._scan_at = now + self._options.scan_seconds
             due = None
 
-        def look() -> dict[UUID, Observed]:
+        def refresh() -> dict[UUID, Observed]:
             self._processes.refresh(due)
             for task_id in over:
                 self._processes.release(task_id)
             return self._processes.observed(listed)
 
-        observed = await self._do(look)
+        observed = await self._do(refresh)
         self._watch()
-        leftover = {task_id for task_id, seen in observed.items() if seen.ended and not seen.gone}
-        if leftover:
-            self._due |= leftover
-            asyncio.get_running_loop().call_later(_LEFTOVER_SECONDS, self._changed)
+        not_gone = {task_id for task_id, seen in observed.items() if seen.ended and not seen.gone}
+        if not_gone:
+            self._due |= not_gone
+            asyncio.get_running_loop().call_later(_ENDED_POLL_SECONDS, self._changed)
         return observed
 
     async def acknowledge(self, task_id: UUID) -> None:
         await self._do(lambda: self._processes.acknowledge(task_id))
 
     async def tidy(self, keep: Set[UUID]) -> None:
-        # In portions, so that orders do not wait for a long clean-up.
+        # In portions, so that orders do not wait for a long cleanup.
         while await self._do(lambda: self._processes.measure(_PORTION)):
             pass
-        while await self._do(lambda: self._processes.tidy(keep, time.time(), _PORTION)):
+        while await self._do(lambda: self._processes.clean_up(keep, time.time(), _PORTION)):
             pass
 
     async def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
@@ -117,16 +146,16 @@ class ProcessRuntime:
             yield data
 
     async def measures(self) -> list[TaskMeasure]:
-        # Beside everything else, which does not wait for it.
+        # Concurrently, so that nothing else waits for it.
         uses = await asyncio.to_thread(self._processes.uses)
         return self._meter.measures(uses, time.monotonic())
 
-    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> TaskChannel:
         known = self._processes.find(task_id)
         if known is None or known.spec is None:
             raise NotFound(f"this node has no task {task_id}")
         running = known.observed.status == "RUNNING"
-        reached = await Inside(self._folders.task(task_id), known.spec, running).reach(container, purpose)
+        reached = await ProcessAccess(self._folders.task(task_id), known.spec, running).reach(container, purpose)
         if isinstance(reached, Command):
             self._commands.setdefault(task_id, WeakSet()).add(reached)
         return reached
@@ -159,7 +188,7 @@ class ProcessRuntime:
         self._changed()
 
     def _watch(self) -> None:
-        """Listen for the death of every supervisor that is not listened for yet."""
+        """Watch the pidfd of every supervisor that is not watched yet."""
         loop = asyncio.get_running_loop()
         for task_id, known in list(self._processes.known.items()):
             if known.pidfd is not None and task_id not in self._watched and task_id not in self._over:

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mooring.api.access import Served, User, find_workload
-from mooring.api.errors import problems
-from mooring.api.feed import EventFeed
+from mooring.api.auth.request_access import LoggedIn, Served, User
+from mooring.api.lookup.workloads import find_workload
+from mooring.api.middleware.errors import problems
 from mooring.api.services import Services
-from mooring.model.access import sight
-from mooring.model.errors import EventsPurged
+from mooring.api.streams.event_feed import EventFeed
+from mooring.api.streams.open_connections import LAST_MESSAGE_SECONDS, AccessRevoked, OpenConnection
+from mooring.model.errors import EventsPurged, MooringError, NotAllowed
 from mooring.model.events import CURSOR_PATTERN, Cursor, Noun, parse_cursor
-from mooring.model.tenants import Principal
-from mooring.store import feed
+from mooring.model.tenancy.access import sight
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.control import feed
 from mooring.store.views import events as views
 from mooring.store.views.events import EventRow, Watch
-from mooring.wire.api import ErrorBody, EventList, EventView
+from mooring.wire.cluster.events import EventList, EventView
+from mooring.wire.problems import ErrorBody
 
 router = APIRouter(prefix="/api/events", tags=["events"], responses=problems(401, 404, 410, 422, 503))
 
 _KEEP_ALIVE_SECONDS = 15.0
 _RETRY_MILLISECONDS = 1000
-# Then the client asks again and shows its credential anew, which may have ended meanwhile.
-_LONGEST_STREAM_SECONDS = 900.0
+# Then the client opens another one: streams move to the servers that are there by then.
+_MAX_STREAM_SECONDS = 900.0
 _MEDIA_TYPE = "text/event-stream"
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events", "content": {_MEDIA_TYPE: {"schema": {"type": "string"}}}}
@@ -48,7 +52,7 @@ async def list_events(
     expand: Expand = False,
     workload: OfWorkload = None,
 ) -> EventList:
-    """The events after a cursor, or the oldest that are kept: those about work that one may see. Admins see all."""
+    """Return the events after a cursor, or the oldest ones, about work that the caller may see. Admins see all."""
     watch = await _watch(services, principal, workload)
     async with services.database.read() as connection:
         cursor = None if since is None else parse_cursor(since)
@@ -61,7 +65,7 @@ async def list_events(
 @router.get("/stream", operation_id="stream_events", response_class=StreamingResponse, responses=_STREAM)
 async def stream_events(
     services: Served,
-    principal: User,
+    login: LoggedIn,
     since: Since = None,
     expand: Expand = False,
     workload: OfWorkload = None,
@@ -71,38 +75,60 @@ async def stream_events(
 
     The `id` of every message is a cursor. After a break the last one leads to exactly the events that were missed.
     """
-    watch = await _watch(services, principal, workload)
+    watch = await _watch(services, login.principal, workload)
     known = last_event_id or since
     if known is None:
         cursor = await services.feed.end()
     else:
         cursor = parse_cursor(known)
         async with services.database.read() as connection:
-            await feed.check_kept(connection, cursor, await feed.end(connection))
-    return _Stream(
-        services.feed, _messages(services.feed, cursor, watch, expand), services.rates.open_stream(principal)
-    )
+            await feed.check_retained(connection, cursor, await feed.end(connection))
+    opened = ExitStack()
+    opened.callback(services.rates.open_stream(login.principal))
+    held = opened.enter_context(services.connections.opened(login, lambda now: _require_sight(now, watch)))
+    messages = _until_revoked(held, _messages(services.feed, cursor, watch, expand))
+    return _Stream(services.feed, messages, held, opened)
+
+
+def _require_sight(principal: Principal, watch: Watch) -> None:
+    """A stream shows what its reader could see when it began; the next one, what it can see then."""
+    if sight(principal) != watch.sight:
+        raise NotAllowed("what you may see has changed; open the stream again")
 
 
 class _Stream(StreamingResponse):
     """Follows the feed as long as it is sent, and is counted out however it ends."""
 
-    def __init__(self, feed: EventFeed, messages: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+    def __init__(
+        self, feed: EventFeed, messages: AsyncIterator[bytes], connection: OpenConnection, opened: ExitStack
+    ) -> None:
         super().__init__(messages, media_type=_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
         self._feed = feed
-        self._close = close
+        self._connection = connection
+        self._opened = opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            with self._feed.reading():
-                await super().__call__(scope, receive, send)
-        finally:
-            self._close()
+        # A reader that does not read is not waited for.
+        with self._opened, self._feed.reading(), suppress(AccessRevoked):
+            await self._connection.run(super().__call__(scope, receive, send), grace_seconds=LAST_MESSAGE_SECONDS)
+
+
+async def _until_revoked(connection: OpenConnection, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        async for message in connection.each(messages):
+            yield message
+    except AccessRevoked as error:
+        yield _end(error)
+
+
+def _end(error: MooringError) -> bytes:
+    problem = ErrorBody(code=error.code, message=error.message)
+    return f"event: end\ndata: {problem.model_dump_json()}\n\n".encode()
 
 
 async def _messages(feed: EventFeed, cursor: Cursor, watch: Watch, expand: bool) -> AsyncIterator[bytes]:
     time = asyncio.get_running_loop().time
-    end = time() + _LONGEST_STREAM_SECONDS
+    end = time() + _MAX_STREAM_SECONDS
     # The id alone is no event, but a client that loses the connection at once knows where it was.
     yield f"retry: {_RETRY_MILLISECONDS}\nid: {cursor}\n\n".encode()
     sent_at = time()
@@ -110,8 +136,7 @@ async def _messages(feed: EventFeed, cursor: Cursor, watch: Watch, expand: bool)
         try:
             page = await feed.after(cursor, watch=watch, wait_seconds=_KEEP_ALIVE_SECONDS)
         except EventsPurged as error:
-            problem = ErrorBody(code=error.code, message=error.message)
-            yield f"event: end\ndata: {problem.model_dump_json()}\n\n".encode()
+            yield _end(error)
             return
         cursor = page.next
         if page.events:

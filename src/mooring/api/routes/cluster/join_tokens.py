@@ -7,14 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 
-from mooring.api.access import Served, needs
-from mooring.api.errors import problems
-from mooring.intake.placing import taints_of
-from mooring.model.access import Action
-from mooring.model.tenants import Principal
-from mooring.store import join_tokens
-from mooring.store.actions import Actor
-from mooring.wire.api import JoinToken, JoinTokenRequest
+from mooring.api.auth.request_access import Served, needs
+from mooring.api.middleware.errors import problems
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.services.submission.placement_constraints import taints_of
+from mooring.store.nodes import join_tokens
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.wire.cluster.nodes import JoinToken, JoinTokenRequest
 
 router = APIRouter(prefix="/api/join-tokens", tags=["nodes"], responses=problems(401, 403, 503))
 

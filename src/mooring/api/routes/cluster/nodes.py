@@ -6,15 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 
-from mooring.api.access import Served, is_name, needs
-from mooring.api.errors import problems
+from mooring.api.auth.request_access import Served, is_name, needs
+from mooring.api.middleware.errors import problems
+from mooring.api.serializers import node_view
 from mooring.api.services import Services
-from mooring.api.showing import node_view
-from mooring.model.access import Action
 from mooring.model.errors import NotFound
-from mooring.model.tenants import Principal
+from mooring.model.tenancy.access import Action, not_there
+from mooring.model.tenancy.tenants import Principal
 from mooring.store.views import nodes as views
-from mooring.wire.api import DrainRequest, NodeList, NodeRequest, NodeView, TaintsChange
+from mooring.wire.cluster.nodes import DrainRequest, NodeChange, NodeList, NodeRequest, NodeView, TaintsChange
 from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
@@ -32,7 +32,7 @@ async def list_nodes(services: Served, _principal: Reader, pool: Name | None = N
     return NodeList(nodes=[node_view(row) for row in rows])
 
 
-@router.post("", status_code=201, operation_id="add_node", responses=problems(400, 403, 409, 413))
+@router.post("", status_code=201, operation_id="add_node", responses=problems(400, 403, 404, 409, 413))
 async def add_node(services: Served, admin: Admin, request: NodeRequest) -> NodeView:
     """Add a simulated node; real ones join through `mooring agent`."""
     await services.nodes.add_simulated(admin, request)
@@ -57,6 +57,13 @@ async def drain_node(
 async def resume_node(services: Served, admin: Admin, name: str) -> NodeView:
     """Place tasks on the node again."""
     await services.nodes.resume(admin, _checked(name))
+    return await _view(services, name)
+
+
+@router.patch("/{name}", operation_id="change_node", responses=problems(400, 403, 404, 413))
+async def change_node(services: Served, admin: Admin, name: str, request: NodeChange) -> NodeView:
+    """Set labels and the region of a node; placement sees them from the next pass on."""
+    await services.nodes.change(admin, _checked(name), request)
     return await _view(services, name)
 
 
@@ -93,4 +100,4 @@ async def _view(services: Services, name: str) -> NodeView:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"there is no node {name[:63]!r}")
+    return not_there(f"node {name[:63]!r}")

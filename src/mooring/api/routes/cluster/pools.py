@@ -6,21 +6,25 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, named, needs
-from mooring.api.domains import find_domain
-from mooring.api.errors import problems
-from mooring.api.keypairs import find_keypair
-from mooring.api.projects import find_project
-from mooring.api.showing import pool_view
-from mooring.model.access import Action, not_there
-from mooring.model.quotas import Scope, Tenant
-from mooring.model.tenants import Principal
-from mooring.store import pool_access
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection
+from mooring.api.auth.request_access import Served, named, needs
+from mooring.api.lookup.tenants import find_domain, find_keypair, find_project
+from mooring.api.middleware.errors import problems
+from mooring.api.serializers import pool_view
+from mooring.model.tenancy.access import Action, not_there
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.core.engine import Connection
+from mooring.store.nodes import pool_access
+from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.views import nodes as views
-from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
-from mooring.wire.tenants import PoolAccessRequest, PoolAccessView, RevertRequest
+from mooring.wire.cluster.pools import (
+    PauseRequest,
+    PoolChange,
+    PoolList,
+    PoolRequest,
+    PoolView,
+)
+from mooring.wire.tenancy.tenants import PoolAccessRequest, PoolAccessView, RevertRequest
 
 router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 422, 503))
 
@@ -75,7 +79,7 @@ async def revert_pool(services: Served, admin: Admin, name: str, request: Revert
 
 @router.post("/{name}/pause", operation_id="pause_pool", status_code=204, responses=problems(400, 403, 404, 413, 422))
 async def pause_pool(services: Served, admin: Admin, name: str, request: PauseRequest) -> None:
-    """Place nothing of a pool until it is resumed; what runs there goes on."""
+    """Place nothing in a pool until it is resumed. Running tasks continue."""
     await services.pools.pause(named("pool", name), request.reason, Actor.of(admin))
 
 
@@ -87,7 +91,7 @@ async def resume_pool(services: Served, admin: Admin, name: str) -> None:
 
 @router.get("/{name}/access", operation_id="list_pool_access", responses=problems(403, 404, 422))
 async def list_access(services: Served, _reader: AccessReader, name: str) -> list[PoolAccessView]:
-    """Who may use a pool that is not public."""
+    """List the tenants that may use a pool that is not public."""
     async with services.database.read() as connection:
         found = await pool_access.of_pool(connection, named("pool", name))
     return [PoolAccessView(scope=tenant.scope.value, tenant=tenant.id, name=known) for tenant, known in found]

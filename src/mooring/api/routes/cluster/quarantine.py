@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from mooring.api.access import Served, needs
-from mooring.api.errors import problems
+from mooring.api.auth.request_access import Served, needs
+from mooring.api.middleware.errors import problems
 from mooring.api.services import Services
-from mooring.model.access import Action
-from mooring.model.tenants import Principal
-from mooring.store import quarantine
-from mooring.wire.quarantine import QuarantinedTask, QuarantineEnd, QuarantineList
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.nodes import quarantine
+from mooring.wire.cluster.quarantine import QuarantinedTask, QuarantineEnd, QuarantineList
 
 router = APIRouter(prefix="/api/quarantine", tags=["nodes"], responses=problems(401, 403, 503))
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/quarantine", tags=["nodes"], responses=problems(
 async def list_quarantine(
     services: Served, _reader: Annotated[Principal, needs(Action.SEE_QUARANTINE)]
 ) -> QuarantineList:
-    """What runs on nodes unknown to the database, as after a restore. Such a node takes nothing new."""
+    """List tasks that run on nodes unknown to the database, as after a restore. Their nodes take no new tasks."""
     return await _list(services)
 
 

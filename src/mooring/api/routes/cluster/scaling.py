@@ -6,18 +6,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, named, needs
-from mooring.api.errors import problems
-from mooring.model.access import Action, not_there
-from mooring.model.slots import format_amounts
-from mooring.model.templates import ScaleRequest
-from mooring.model.tenants import Principal
-from mooring.store import node_templates, pools
-from mooring.store.actions import Actor
-from mooring.store.node_templates import StoredTemplate
+from mooring.api.auth.request_access import Served, named, needs
+from mooring.api.middleware.errors import problems
+from mooring.model.nodes.node_templates import ScaleRequest
+from mooring.model.resources.slots import format_amounts
+from mooring.model.tenancy.access import Action, not_there
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.nodes import pools
+from mooring.store.scaling import node_templates
+from mooring.store.scaling.node_templates import StoredTemplate
+from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.views import scaling as views
-from mooring.wire.fields import Name
-from mooring.wire.scaling import (
+from mooring.wire.cluster.scaling import (
     AdviceView,
     ScaleRequestView,
     ScalingView,
@@ -28,6 +28,7 @@ from mooring.wire.scaling import (
     TemplateView,
     UnmetView,
 )
+from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api", tags=["pools"], responses=problems(401, 403, 422, 503))
 
@@ -49,7 +50,7 @@ async def list_templates(services: Served, _reader: Reader, name: str) -> Templa
 async def put_template(
     services: Served, admin: Admin, name: str, template: str, request: TemplateRequest
 ) -> TemplateView:
-    """Make a template, or another of one that there is; whoever refused to make its nodes is asked again."""
+    """Create or replace a template. A resource controller that refused its nodes is asked again."""
     stored = await services.pools.put_template(
         named("pool", name), named("template", template), request, Actor.of(admin)
     )

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
-from mooring.api.access import Served, needs
-from mooring.api.errors import problems
-from mooring.model.access import Action
-from mooring.model.tenants import Principal
+from mooring.api.auth.request_access import Served, needs
+from mooring.api.middleware.errors import problems
+from mooring.concurrency.workers import off_loop
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.wire.cluster.timeline import TimelineView
 from mooring.wire.fields import Name
-from mooring.wire.timeline import TimelineView
 
 router = APIRouter(prefix="/api", tags=["timeline"], responses=problems(401, 422, 503))
 
 Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
 
 
-@router.get("/timeline", operation_id="get_timeline", responses=problems(404))
+@router.get("/timeline", operation_id="get_timeline", response_model=TimelineView, responses=problems(404))
 async def get_timeline(
     services: Served,
     principal: Reader,
@@ -26,7 +27,9 @@ async def get_timeline(
     hours: Annotated[int, Query(ge=1, le=24 * 31)] = 24,
     steps: Annotated[int, Query(ge=1, le=500, description="Into how many the hours are divided")] = 48,
     nodes: Annotated[bool, Query(description="Each node, instead of all of a pool together")] = False,
-) -> TimelineView:
+) -> Response:
     """The hours ahead in steps, pool by pool: what runs until when, what is booked and planned, what is free."""
-    services.rates.question(principal)
-    return await services.questions.timeline(pool, hours=hours, steps=steps, by_node=nodes)
+    services.rates.query(principal)
+    seen = await services.queries.timeline(pool, hours=hours, steps=steps, by_node=nodes)
+    # Up to hundreds of thousands of numbers: written off the event loop.
+    return Response(await off_loop(seen.model_dump_json), media_type="application/json")

@@ -8,20 +8,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, User
-from mooring.api.errors import problems
-from mooring.api.measured import Measured
-from mooring.model.access import sight
-from mooring.model.accounting import By, hours_unit, slot_hours
+from mooring.api.agents.measured_usage import Measured
+from mooring.api.auth.request_access import Served, User
+from mooring.api.middleware.errors import problems
 from mooring.model.errors import InvalidInput
-from mooring.model.slots import format_amounts
-from mooring.store import measured
+from mooring.model.resources.slots import format_amounts
+from mooring.model.tenancy.access import sight
+from mooring.model.tenancy.accounting import By, hours_unit, slot_hours
+from mooring.store.accounting import measured_usage
 from mooring.store.views import measured as measured_views
 from mooring.store.views import usage as views
 from mooring.store.views.usage import RecordRow, UsageRow
-from mooring.wire.accounting import (
+from mooring.wire.fields import Name
+from mooring.wire.tenancy.accounting import (
     MAX_RECORDS,
-    Room,
+    FreeCapacity,
     TaskUse,
     TaskUseList,
     UsageLine,
@@ -30,7 +31,6 @@ from mooring.wire.accounting import (
     WorkloadRecord,
     WorkloadRecordList,
 )
-from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api", tags=["accounting"], responses=problems(401, 422, 503))
 
@@ -49,7 +49,7 @@ async def get_usage(
     until: Until = None,
     pool: Name | None = None,
 ) -> UsageReport:
-    """What was used, in slot hours; of today as far as it was counted some minutes ago."""
+    """Usage in slot hours; that of today is a few minutes old."""
     first, last = _days(services.now(), since, until)
     async with services.database.read() as connection:
         rows = await views.usage(connection, by, _start(first), _end(last), sight=sight(principal), pool=pool)
@@ -65,7 +65,7 @@ async def list_workload_records(
     pool: Name | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 100,
 ) -> WorkloadRecordList:
-    """What is left of workloads that ended in these days, the last first; it outlives the workloads themselves."""
+    """Records of workloads that ended in these days, the newest first; they outlive the workloads themselves."""
     first, last = _days(services.now(), since, until)
     async with services.database.read() as connection:
         rows = await views.records(
@@ -89,8 +89,8 @@ async def list_task_use(
     sort: UseOrder = "cpu",
     limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 100,
 ) -> TaskUseList:
-    """What the tasks that run use at this moment, as their agents measure it."""
-    services.rates.question(principal)
+    """Present consumption of running tasks, as their agents measure it."""
+    services.rates.query(principal)
     selection = measured_views.Running(sight(principal), pool=pool, user=user, name=name)
     async with services.database.read() as connection:
         rows = await measured_views.running(connection, selection)
@@ -98,17 +98,17 @@ async def list_task_use(
         at = services.now()
         # Those of other servers' agents.
         elsewhere = [row.id for row in rows if row.id not in known]
-        stored = await measured.newest(connection, elsewhere, at - _LATELY) if elsewhere else {}
+        stored = await measured_usage.newest(connection, elsewhere, at - _LATELY) if elsewhere else {}
     tasks = [_task_use(row, known.get(row.id) or stored.get(row.id), at) for row in rows]
     tasks.sort(key=_USE_ORDERS[sort])
     return TaskUseList(tasks=tasks[:limit], total=len(tasks))
 
 
 @router.get("/free", operation_id="get_free", responses=problems(404))
-async def get_free(services: Served, principal: User, pool: Name | None = None) -> Room:
-    """The largest requests that would start now, pool by pool, and what the quotas of whoever asks leave."""
-    services.rates.question(principal)
-    return await services.questions.free(principal, pool)
+async def get_free(services: Served, principal: User, pool: Name | None = None) -> FreeCapacity:
+    """The largest requests that would start now, by pool, within the quotas of the user."""
+    services.rates.query(principal)
+    return await services.queries.free(principal, pool)
 
 
 def _days(now: datetime, since: date | None, until: date | None) -> tuple[date, date]:
@@ -138,7 +138,7 @@ def _line(row: UsageRow) -> UsageLine:
     )
 
 
-def _task_use(row: measured_views.RunningRow, found: Measured | measured.Newest | None, at: datetime) -> TaskUse:
+def _task_use(row: measured_views.RunningRow, found: Measured | measured_usage.Newest | None, at: datetime) -> TaskUse:
     used = {} if found is None else found.amounts
     return TaskUse(
         task_id=row.id,

@@ -1,4 +1,4 @@
-"""What administrators did, for admins."""
+"""Records of administrative actions, for admins."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, needs
-from mooring.api.errors import problems
-from mooring.model.access import Action
+from mooring.api.auth.request_access import Served, needs
+from mooring.api.middleware.errors import problems
 from mooring.model.errors import InvalidInput
-from mooring.model.tenants import Principal
-from mooring.store import actions
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.tenancy import admin_actions
 from mooring.wire.fields import Name, ShortText
-from mooring.wire.tenants import ActionList, ActionView
+from mooring.wire.tenancy.tenants import ActionList, ActionView
 
 router = APIRouter(prefix="/api/actions", tags=["tenants"], responses=problems(401, 403, 422, 503))
 
@@ -33,7 +33,9 @@ async def list_actions(
     if since is not None and (since.tzinfo is None or not 1 < since.year < 9999):
         raise InvalidInput("since: write an instant with its zone, such as 2026-01-31T12:00:00Z")
     async with services.database.read() as connection:
-        found = await actions.page(connection, noun=noun, object=object, since=since, before_id=before, limit=limit + 1)
+        found = await admin_actions.page(
+            connection, noun=noun, object=object, since=since, before_id=before, limit=limit + 1
+        )
     views = [
         ActionView(
             id=action.id,

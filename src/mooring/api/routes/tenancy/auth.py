@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from fastapi import APIRouter, Request, Response
 
-from mooring.api.access import ByPassword, Served, User
-from mooring.api.errors import problems
+from mooring.api.auth.request_access import ByPassword, Served, User
+from mooring.api.auth.tokens import Claims
+from mooring.api.middleware.client_address import client_address
+from mooring.api.middleware.errors import problems
+from mooring.api.serializers import user_view
 from mooring.api.services import Services
-from mooring.api.showing import user_view
-from mooring.api.throttle import account_key, address_key
-from mooring.api.tokens import Claims
-from mooring.model.errors import NotAllowed, NotAuthenticated
-from mooring.store import keypairs, users
-from mooring.store.users import Credentials
-from mooring.wire.api import LoginRequest, PasswordChange, Token, UserView
+from mooring.model.errors import NotAllowed, NotAuthenticated, Unavailable
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import keypairs, signing_keys, users
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.users import Credentials
+from mooring.wire.tenancy.users import LoginRequest, PasswordChange, Token, UserView
+
+_KNOWN_ADDRESS = timedelta(days=30)
+"""An account that is under attack still lets in the addresses that it was used from within this time."""
 
 router = APIRouter(prefix="/api/auth", tags=["auth"], responses=problems())
 
@@ -26,15 +32,18 @@ async def login(services: Served, login: LoginRequest, request: Request, respons
     found = await _verified(services, login.username, login.password, request)
     if found is None:
         raise NotAuthenticated("the username or the password is wrong", code="wrong-credentials")
+    address = client_address(request.scope)
     if not found.active:
+        await services.login_records.failed(login.username, found, address, services.now())
         raise NotAuthenticated("this user is deactivated; ask an admin", code="user-inactive")
-    return _token(services, Claims(found.user_id, found.token_epoch, services.now()), response)
+    await services.login_records.succeeded(login.username, found, address, services.now())
+    return await _token(services, Claims(found.user_id, found.token_epoch, services.now()), response)
 
 
 @router.post("/renew", operation_id="renew", responses=problems(401, 403, 503))
 async def renew(services: Served, claims: ByPassword, response: Response) -> Token:
     """A fresh token for one that is still valid, until the login by password is seven days ago."""
-    return _token(services, claims, response)
+    return await _token(services, claims, response)
 
 
 @router.post("/password", operation_id="change_password", responses=problems(400, 401, 403, 409, 413, 422, 503))
@@ -46,20 +55,31 @@ async def change_password(
     request: Request,
     response: Response,
 ) -> Token:
-    """Change one's password. It ends every token of the user; the answer is a new one."""
+    """Change one's password. It ends every token of the user, and with `revoke_keypairs` every keypair that has a
+    secret; the answer is a new token."""
     found = await _verified(services, principal.username, change.old_password, request)
     if found is None:
         raise NotAllowed("the old password is wrong", code="wrong-credentials")
     new_hash = await services.passwords.hash(change.new_password)
-    epoch = await services.database.write(
-        lambda c: users.change_password(c, principal.user_id, old_hash=found.password_hash, new_hash=new_hash)
-    )
-    return _token(services, Claims(principal.user_id, epoch, services.now()), response)
+
+    async def work(connection: Connection) -> int:
+        return await users.change_password(
+            connection,
+            principal.user_id,
+            old_hash=found.password_hash,
+            new_hash=new_hash,
+            revoke_keypairs=change.revoke_keypairs,
+            actor=Actor.of(principal),
+            now=services.now(),
+        )
+
+    epoch = await services.database.write(work)
+    return await _token(services, Claims(principal.user_id, epoch, services.now()), response)
 
 
 @router.get("/me", operation_id="me", responses=problems(401, 503))
 async def me(services: Served, principal: User) -> UserView:
-    """Whom the token or the keypair belongs to; with a keypair the project is the keypair's."""
+    """Return the user of the token or keypair. With a keypair, the project is that of the keypair."""
     async with services.database.read() as connection:
         user = await users.find(connection, principal.username)
         if principal.by_keypair:
@@ -68,25 +88,39 @@ async def me(services: Served, principal: User) -> UserView:
 
 
 async def _verified(services: Services, username: str, password: str, request: Request) -> Credentials | None:
-    """The user's credentials if the password is right; guessing gets slower and slower."""
-    account = account_key(username)
-    address = address_key(request.client.host if request.client else None)
+    """The user's credentials if the password is right; guessing gets slower and slower, and leaves records."""
+    address = client_address(request.scope)
+    throttle, records = services.throttle, services.login_records
+    known = False
+    if throttle.is_attacked(username):
+        known = await records.known_address(username, address, services.now() - _KNOWN_ADDRESS)
 
     def still_allowed() -> None:
-        services.throttle.check(account, address)
+        throttle.check(username, address)
+        if not known:
+            throttle.check_account(username)
 
-    still_allowed()
-    async with services.database.read() as connection:
-        found = await users.credentials(connection, username)
-    password_hash = found.password_hash if found is not None else None
-    if not await services.passwords.verify(password_hash, password, still_allowed=still_allowed):
-        services.throttle.failed(account, address)
-        return None
-    services.throttle.succeeded(account)
+    with throttle.attempt(address):
+        still_allowed()
+        async with services.database.read() as connection:
+            found = await users.credentials(connection, username)
+        password_hash = found.password_hash if found is not None else None
+        if not await services.passwords.verify(password_hash, password, still_allowed=still_allowed):
+            throttle.failed(username, address)
+            await records.failed(username, found, address, services.now())
+            return None
+    throttle.succeeded(username, address)
     return found
 
 
-def _token(services: Services, claims: Claims, response: Response) -> Token:
+async def _token(services: Services, claims: Claims, response: Response) -> Token:
+    async with services.database.read() as connection:
+        if services.tokens.key_id in await signing_keys.revoked(connection):
+            raise Unavailable(
+                "nobody can log in here: the signing key of this server was revoked; an operator runs `mooring keys"
+                " rotate` and restarts the server",
+                code="signing-key-revoked",
+            )
     signed = services.tokens.issue(claims)
     response.headers["Cache-Control"] = "no-store"
     return Token(access_token=signed.text, expires_in=signed.expires_in_seconds)

@@ -6,15 +6,24 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from mooring.api.access import Served, User, named, needs
-from mooring.api.errors import problems
-from mooring.model.access import Action, Target, may, require, require_seen
-from mooring.model.tenants import Principal
-from mooring.store import domains
-from mooring.store.actions import Actor
-from mooring.store.domains import Domain
-from mooring.store.engine import Connection
-from mooring.wire.tenants import DomainRequest, DomainView, TenantChange
+from mooring.api.auth.request_access import (
+    Served,
+    User,
+    needs,
+)
+from mooring.api.lookup.tenants import find_domain
+from mooring.api.middleware.errors import problems
+from mooring.model.tenancy.access import (
+    Action,
+    Target,
+    may,
+)
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import domains
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.domains import Domain
+from mooring.wire.tenancy.tenants import DomainRequest, DomainView, TenantChange
 
 router = APIRouter(prefix="/api/domains", tags=["tenants"], responses=problems(401, 422, 503))
 
@@ -71,19 +80,6 @@ async def remove_domain(services: Served, principal: User, name: str) -> None:
         await domains.remove(connection, name, actor=Actor.of(principal), now=services.now())
 
     await services.database.write(work)
-
-
-async def find_domain(
-    connection: Connection, principal: Principal, name: str | None, action: Action = Action.SEE_DOMAIN
-) -> Domain:
-    """The domain, one's own if none is named, to do this to it."""
-    if name is None:
-        (found,) = await domains.every(connection, only=principal.domain_id)
-    else:
-        found = await domains.find(connection, named("domain", name))
-        require_seen(principal, Action.SEE_DOMAIN, found.target, f"domain {name!r}")
-    require(principal, action, found.target)
-    return found
 
 
 def _view(domain: Domain) -> DomainView:

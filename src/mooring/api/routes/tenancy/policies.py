@@ -6,16 +6,21 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from mooring.api.access import Served, named, needs
-from mooring.api.errors import problems
-from mooring.model.access import Action
-from mooring.model.policies import parse_policy, policy_rules
-from mooring.model.tenants import Principal
-from mooring.store import policies
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection
-from mooring.store.policies import NamedPolicy
-from mooring.wire.tenants import PolicyChange, PolicyRequest, PolicyView, RevertRequest
+from mooring.api.auth.request_access import Served, named, needs
+from mooring.api.middleware.errors import problems
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.policies import parse_policy, policy_rules
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import policies
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.policies import NamedPolicy
+from mooring.wire.tenancy.tenants import (
+    PolicyChange,
+    PolicyRequest,
+    PolicyView,
+    RevertRequest,
+)
 
 router = APIRouter(prefix="/api/policies", tags=["tenants"], responses=problems(401, 403, 422, 503))
 

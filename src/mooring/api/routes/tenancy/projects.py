@@ -6,22 +6,31 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, User, named
-from mooring.api.domains import find_domain
-from mooring.api.errors import problems
-from mooring.model.access import Action, Target, may, require, require_seen
-from mooring.model.tenants import Principal, Role
-from mooring.store import memberships, projects, users
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection
-from mooring.store.memberships import Member
-from mooring.store.projects import Project
+from mooring.api.auth.request_access import Served, User, named
+from mooring.api.lookup.tenants import OfDomain, find_domain, find_project
+from mooring.api.middleware.errors import problems
+from mooring.model.tenancy.access import (
+    Action,
+    Target,
+    may,
+    require,
+)
+from mooring.model.tenancy.tenants import Role
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import memberships, projects, users
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.memberships import Member
+from mooring.store.tenancy.projects import Project
 from mooring.wire.fields import Name
-from mooring.wire.tenants import MemberRequest, MemberView, ProjectRequest, ProjectView, TenantChange
+from mooring.wire.tenancy.tenants import (
+    MemberRequest,
+    MemberView,
+    ProjectRequest,
+    ProjectView,
+    TenantChange,
+)
 
 router = APIRouter(prefix="/api/projects", tags=["tenants"], responses=problems(401, 422, 503))
-
-OfDomain = Annotated[Name | None, Query(description="The project's domain; one's own if not given")]
 
 
 @router.post("", status_code=201, operation_id="create_project", responses=problems(400, 403, 404, 409, 413))
@@ -118,20 +127,11 @@ async def remove_member(services: Served, principal: User, name: str, username: 
 
     async def work(connection: Connection) -> None:
         project = await find_project(connection, principal, domain, name, Action.CHANGE_MEMBERS)
-        user = await users.find(connection, named("user", username))
+        # Of a user who does not exist it says the same as of one who is no member.
+        user = await users.find_member(connection, project, named("user", username))
         await memberships.remove(connection, project, user, actor=Actor.of(principal), now=services.now())
 
     await services.database.write(work)
-
-
-async def find_project(
-    connection: Connection, principal: Principal, domain: str | None, name: str, action: Action = Action.SEE_PROJECT
-) -> Project:
-    """The project of a domain that one may see, to do this to it."""
-    of_domain = await find_domain(connection, principal, domain)
-    found = await projects.find(connection, of_domain.name, named("project", name))
-    require_seen(principal, action, found.target, f"project {name!r} in domain {of_domain.name!r}")
-    return found
 
 
 def _view(project: Project) -> ProjectView:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from mooring.api.access import Served, User
-from mooring.api.errors import problems
-from mooring.model.quotas import Scope
-from mooring.wire.quotas import QuotaChange, QuotaView, ScopeName
-from mooring.wire.tenants import RevertRequest
+from mooring.api.auth.request_access import Served, User
+from mooring.api.middleware.errors import problems
+from mooring.model.tenancy.quotas import Scope
+from mooring.wire.tenancy.quotas import QuotaChange, QuotaView, ScopeName
+from mooring.wire.tenancy.tenants import RevertRequest
 
 router = APIRouter(prefix="/api/quotas", tags=["quotas"], responses=problems(401, 503))
 

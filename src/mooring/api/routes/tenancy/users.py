@@ -6,19 +6,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mooring.api.access import Served, User, named
-from mooring.api.domains import find_domain
-from mooring.api.errors import problems
-from mooring.api.passwords import new_password
-from mooring.api.showing import user_view
-from mooring.model.access import Action, Target, may, require, require_seen
-from mooring.model.tenants import Principal, Role
-from mooring.store import users
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection
-from mooring.store.tenants import DEFAULT_PROJECT
-from mooring.wire.api import UserChange, UserCreated, UserRequest, UserView
+from mooring.api.auth.passwords import new_password
+from mooring.api.auth.request_access import Served, User
+from mooring.api.lookup.tenants import find_domain, find_user
+from mooring.api.middleware.errors import problems
+from mooring.api.serializers import user_view
+from mooring.model.tenancy.access import (
+    Action,
+    Target,
+    may,
+    require,
+)
+from mooring.model.tenancy.tenants import Principal, Role
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import users
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.tenants import DEFAULT_PROJECT
 from mooring.wire.fields import Name
+from mooring.wire.tenancy.users import UserChange, UserCreated, UserRequest, UserView
 
 router = APIRouter(prefix="/api/users", tags=["tenants"], responses=problems(401, 403, 404, 422, 503))
 
@@ -78,7 +83,7 @@ async def get_user(services: Served, principal: User, username: str) -> UserView
 
 @router.patch("/{username}", operation_id="change_user", responses=problems(400, 409, 413))
 async def change_user(services: Served, principal: User, username: str, change: UserChange) -> UserView:
-    """Change a user. A new password and a deactivation end the user's tokens."""
+    """Change a user. A new password and a deactivation end the user's tokens, `revoke_keypairs` its keypairs."""
     async with services.database.read() as connection:
         await _changeable(connection, principal, username, change)
     # Hashing takes long, so it is done outside of the transaction and only for those who may.
@@ -95,6 +100,7 @@ async def change_user(services: Served, principal: User, username: str, change: 
             password_hash=password_hash,
             project=change.project,
             policy=change.policy,
+            revoke_keypairs=change.revoke_keypairs,
             now=services.now(),
             actor=Actor.of(principal),
         )
@@ -111,14 +117,6 @@ async def remove_user(services: Served, principal: User, username: str) -> None:
         await users.remove(connection, username, actor=Actor.of(principal), now=services.now())
 
     await services.database.write(work)
-
-
-async def find_user(
-    connection: Connection, principal: Principal, username: str, action: Action = Action.SEE_USER
-) -> users.User:
-    found = await users.find(connection, named("user", username))
-    require_seen(principal, action, found.target, f"user {username!r}")
-    return found
 
 
 async def _changeable(connection: Connection, principal: Principal, username: str, change: UserChange) -> None:

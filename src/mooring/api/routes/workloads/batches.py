@@ -7,15 +7,15 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import ValidationError
 
-from mooring.api.access import IdempotencyHeader, Served, Submitter
-from mooring.api.errors import problems
-from mooring.wire.api import BatchAccepted, BatchRequest
+from mooring.api.auth.request_access import IdempotencyHeader, Served, Submitter
+from mooring.api.middleware.errors import problems
+from mooring.api.middleware.task_costs import charge_batch, tasks_of
+from mooring.concurrency.workers import off_loop
 from mooring.wire.fields import MAX_BATCH
 from mooring.wire.problems import invalid, refused
+from mooring.wire.workloads.batches import BatchAccepted, BatchRequest
 
 PATH = "/api/workloads/batch"
-# So much of a request's share is one workload of a batch.
-_COST = 0.1
 
 router = APIRouter(tags=["workloads"], responses=problems(400, 401, 403, 409, 413, 422, 503))
 
@@ -44,18 +44,23 @@ _BODY: dict[str, Any] = {
 async def submit_batch(
     services: Served, principal: Submitter, request: Request, idempotency_key: IdempotencyHeader = None
 ) -> BatchAccepted:
-    """Ask for up to 1,000 workloads of any kind in one transaction; each is accepted or refused by itself."""
+    """Ask for up to 1,000 workloads of any kind, with 20,000 tasks in all, in one transaction; each is accepted or
+    refused by itself."""
     # Read here, behind the login: a large body of somebody unknown is not even parsed.
-    batch = _parsed(await request.body())
+    batch, tasks = await off_loop(_parsed, await request.body())
     if idempotency_key and batch.idempotency_key and idempotency_key != batch.idempotency_key:
         raise invalid([("idempotency_key", "is not the one of the header Idempotency-Key")])
-    services.rates.request(principal, len(batch.workloads) * _COST)
-    return await services.intake.submit_batch(principal, batch.workloads, key=idempotency_key or batch.idempotency_key)
+    charge_batch(services, principal, batch.workloads, tasks)
+    return await services.submissions.submit_batch(
+        principal, batch.workloads, key=idempotency_key or batch.idempotency_key
+    )
 
 
-def _parsed(body: bytes) -> BatchRequest:
+def _parsed(body: bytes) -> tuple[BatchRequest, int]:
+    """The batch, and its tasks in all."""
     try:
-        return BatchRequest.model_validate_json(body)
+        batch = BatchRequest.model_validate_json(body)
+        return batch, sum(map(tasks_of, batch.workloads))
     except ValidationError as error:
         if any(one["type"] == "json_invalid" for one in error.errors(include_url=False, include_input=False)):
             raise HTTPException(400) from None

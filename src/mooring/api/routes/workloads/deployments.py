@@ -6,17 +6,23 @@ from uuid import UUID
 
 from fastapi import APIRouter
 
-from mooring.api.access import Served, User, find_workload
-from mooring.api.errors import problems
+from mooring.api.auth.request_access import Served, User
+from mooring.api.lookup.workloads import find_workload
+from mooring.api.middleware.errors import problems
+from mooring.api.serializers import workload_view
 from mooring.api.services import Services
-from mooring.api.showing import workload_view
-from mooring.model.access import Action
-from mooring.model.slots import format_amounts
-from mooring.model.tenants import Principal
-from mooring.model.workloads import Kind
-from mooring.store import templates, workload_revisions
-from mooring.wire.api import WorkloadView
-from mooring.wire.rollouts import RevisionList, RevisionView, RollbackRequest, UpdateRequest
+from mooring.model.resources.slots import format_amounts
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.workload import Kind
+from mooring.store.workloads import revisions, templates
+from mooring.wire.workloads.rollouts import (
+    RevisionList,
+    RevisionView,
+    RollbackRequest,
+    UpdateRequest,
+)
+from mooring.wire.workloads.workloads import WorkloadView
 
 router = APIRouter(prefix="/api/deployments", tags=["deployments"], responses=problems(401, 422, 503))
 
@@ -62,7 +68,7 @@ async def list_revisions(services: Served, principal: User, ref: str) -> Revisio
     """The templates that a deployment had, from the first to the present one."""
     row = await find_workload(services, principal, ref, kind=Kind.DEPLOYMENT)
     async with services.database.read() as connection:
-        found = await workload_revisions.of_workload(connection, row.id)
+        found = await revisions.of_workload(connection, row.id)
     return RevisionList(
         revisions=[
             RevisionView(

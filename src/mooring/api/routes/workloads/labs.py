@@ -6,21 +6,28 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Response
 
-from mooring.api.access import IdempotencyHeader, Served, User
-from mooring.api.errors import problems
+from mooring.api.auth.request_access import IdempotencyHeader, Served, User
+from mooring.api.lookup.listing import RECENTLY, All, Everyone, Limit, Offset, sight_of
+from mooring.api.lookup.timeslots import Booker, Since, Until, find_timeslot
+from mooring.api.middleware.errors import problems
+from mooring.api.middleware.task_costs import charge_tasks
+from mooring.api.serializers import timeslot_view, workload_view
 from mooring.api.services import Services
-from mooring.api.showing import workload_view
-from mooring.api.timeslots import Booker, Since, Until, find_timeslot, timeslot_view
-from mooring.api.workloads import RECENTLY, All, Everyone, Limit, Offset, sight_of
-from mooring.model.access import Action, not_there
-from mooring.model.labs import lab_state
+from mooring.model.calendar.timeslots import TimeslotKind
 from mooring.model.lifecycle import WorkloadStatus
-from mooring.model.tenants import Principal
-from mooring.model.timeslots import TimeslotKind
+from mooring.model.tenancy.access import Action, not_there
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.labs import lab_state
 from mooring.store.views import timeslots as views
 from mooring.store.views import workloads as workload_views
 from mooring.store.views.timeslots import Selection, TimeslotRow
-from mooring.wire.timeslots import LabAccepted, LabList, LabRequest, LabView, TimeslotsCancelled
+from mooring.wire.workloads.timeslots import (
+    LabAccepted,
+    LabList,
+    LabRequest,
+    LabView,
+    TimeslotsCancelled,
+)
 
 router = APIRouter(prefix="/api/labs", tags=["timeslots"], responses=problems(401, 422, 503))
 
@@ -33,8 +40,9 @@ async def create(
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> LabAccepted:
-    """Ask for a workload in a window of time, with the room for it: both are written, or neither."""
-    accepted = await services.intake.submit_lab(principal, request, key=idempotency_key)
+    """Submit a workload for a window of time and book its capacity: both are written, or neither."""
+    charge_tasks(services, principal, replicas=request.workload.replicas, array=request.workload.array)
+    accepted = await services.submissions.submit_lab(principal, request, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/labs/{accepted.timeslot}"
     return accepted
 
@@ -75,7 +83,7 @@ async def get_lab(services: Served, principal: User, ref: str) -> LabView:
 
 @router.delete("/{ref}", status_code=202, operation_id="cancel_lab", responses=problems(403, 404, 409))
 async def cancel(services: Served, principal: User, ref: str) -> TimeslotsCancelled:
-    """Give the lab up, with its room."""
+    """Cancel the lab and release its capacity."""
     row = await _find(services, principal, ref, action=Action.CHANGE_BOOKING)
     return TimeslotsCancelled(cancelled=await services.bookings.cancel(principal, row.slot.id))
 

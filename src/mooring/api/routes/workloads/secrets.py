@@ -6,36 +6,48 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from mooring.api.access import Served, User, named
-from mooring.api.errors import problems
-from mooring.api.projects import OfDomain, find_project
-from mooring.model.access import Action
-from mooring.model.images import parse_registry
-from mooring.store import registry_logins, secrets
-from mooring.store.actions import Actor
-from mooring.store.engine import Connection
-from mooring.store.registry_logins import KeptLogin
-from mooring.store.secrets import KeptSecret
+from mooring.api.auth.request_access import Served, User, named
+from mooring.api.lookup.tenants import OfDomain, find_project
+from mooring.api.middleware.errors import problems
+from mooring.api.services import Services
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.images import parse_registry
+from mooring.store.core.engine import Connection
+from mooring.store.tenancy import admin_actions, registry_logins, secrets
+from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.tenancy.projects import Project
+from mooring.store.tenancy.registry_logins import StoredLogin
+from mooring.store.tenancy.secrets import StoredSecret
 from mooring.wire.fields import Name
-from mooring.wire.secrets import RegistryLoginRequest, RegistryLoginView, SecretRequest, SecretView
+from mooring.wire.workloads.secrets import (
+    RegistryLoginRequest,
+    RegistryLoginView,
+    SecretRequest,
+    SecretView,
+)
 
 router = APIRouter(prefix="/api/projects/{project}", tags=["tenants"], responses=problems(401, 404, 422, 503))
 
 
 @router.get("/secrets", operation_id="list_secrets")
 async def list_secrets(services: Served, principal: User, project: str, domain: OfDomain = None) -> list[SecretView]:
-    """What a project has for its tasks, without what it says."""
+    """List the secrets of a project, without their values."""
     async with services.database.read() as connection:
         found = await find_project(connection, principal, domain, project, Action.SEE_SECRETS)
-        return [_secret(each) for each in await secrets.of_project(connection, found.id)]
+        stored = await secrets.of_project(connection, found.id)
+    await _record_read(services, principal, found, "list", found.path)
+    return [_secret(each) for each in stored]
 
 
 @router.get("/secrets/{name}", operation_id="get_secret")
 async def get_secret(services: Served, principal: User, project: str, name: str, domain: OfDomain = None) -> SecretView:
-    """What is known of one. Nobody gets its value back."""
+    """Get the metadata of a secret. Its value is never returned."""
     async with services.database.read() as connection:
         found = await find_project(connection, principal, domain, project, Action.SEE_SECRETS)
-        return _secret(await secrets.find(connection, found, named("secret", name)))
+        stored = await secrets.find(connection, found, named("secret", name))
+    await _record_read(services, principal, found, "read", f"{found.path}/{name}")
+    return _secret(stored)
 
 
 @router.put("/secrets/{name}", operation_id="put_secret", responses=problems(400, 403, 409, 413))
@@ -45,10 +57,10 @@ async def put_secret(
     """Set a secret, new or in the place of what it was. Tasks that have started keep what they got."""
     value = new.content
 
-    async def work(connection: Connection) -> KeptSecret:
+    async def work(connection: Connection) -> StoredSecret:
         found = await find_project(connection, principal, domain, project, Action.CHANGE_SECRETS)
         return await secrets.put(
-            connection, found, name, value, services.sealing, actor=Actor.of(principal), now=services.now()
+            connection, found, name, value, services.secret_box, actor=Actor.of(principal), now=services.now()
         )
 
     return _secret(await services.database.write(work))
@@ -67,10 +79,12 @@ async def remove_secret(services: Served, principal: User, project: str, name: s
 async def list_registry_logins(
     services: Served, principal: User, project: str, domain: OfDomain = None
 ) -> list[RegistryLoginView]:
-    """Where a project logs in for its images, and as whom."""
+    """List the registry logins of a project: registries and usernames."""
     async with services.database.read() as connection:
         found = await find_project(connection, principal, domain, project, Action.SEE_SECRETS)
-        return [_login(each) for each in await registry_logins.of_project(connection, found.id)]
+        stored = await registry_logins.of_project(connection, found.id)
+    await _record_read(services, principal, found, "list-registries", found.path)
+    return [_login(each) for each in stored]
 
 
 @router.put("/registries/{registry}", operation_id="put_registry_login", responses=problems(400, 403, 409, 413))
@@ -85,7 +99,7 @@ async def put_registry_login(
     """Set how the project's tasks log in to a registry. It is not tried here: their nodes are who reaches it."""
     host = parse_registry(registry)
 
-    async def work(connection: Connection) -> KeptLogin:
+    async def work(connection: Connection) -> StoredLogin:
         found = await find_project(connection, principal, domain, project, Action.CHANGE_SECRETS)
         return await registry_logins.put(
             connection,
@@ -93,7 +107,7 @@ async def put_registry_login(
             host,
             new.username,
             new.password,
-            services.sealing,
+            services.secret_box,
             actor=Actor.of(principal),
             now=services.now(),
         )
@@ -114,9 +128,19 @@ async def remove_registry_login(
     await services.database.write(work)
 
 
-def _secret(secret: KeptSecret) -> SecretView:
+async def _record_read(services: Services, principal: Principal, project: Project, action: str, object: str) -> None:
+    """Administrators who look at the secrets of a project that they do not belong to leave a record."""
+    if project.id in principal.projects:
+        return
+    await services.database.write(
+        lambda c: admin_actions.record(c, Actor.of(principal), action, "secret", object, now=services.now()),
+        notify=False,
+    )
+
+
+def _secret(secret: StoredSecret) -> SecretView:
     return SecretView(**asdict(secret))
 
 
-def _login(login: KeptLogin) -> RegistryLoginView:
+def _login(login: StoredLogin) -> RegistryLoginView:
     return RegistryLoginView(**asdict(login))

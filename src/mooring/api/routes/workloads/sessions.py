@@ -6,25 +6,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mooring.api.access import IdempotencyHeader, Served, Submitter, User, find_workload
-from mooring.api.errors import problems
-from mooring.api.showing import workload_view
-from mooring.api.workloads import RECENTLY, All, Everyone, Limit, Offset, Status, detailed, listed, sight_of
-from mooring.model.access import Action
-from mooring.model.workloads import Kind
+from mooring.api.auth.request_access import IdempotencyHeader, Served, Submitter, User
+from mooring.api.lookup.listing import RECENTLY, Active, All, Everyone, Limit, Offset, Status, sight_of
+from mooring.api.lookup.workloads import detailed, find_workload, listed
+from mooring.api.middleware.errors import problems
+from mooring.api.middleware.task_costs import charge_tasks
+from mooring.api.serializers import workload_view
+from mooring.model.tenancy.access import Action
+from mooring.model.workloads.workload import Kind
 from mooring.store.views.workloads import Order, Selection
-from mooring.wire.api import (
+from mooring.wire.fields import said
+from mooring.wire.workloads.containers import ContainerFields, ContainerRequest
+from mooring.wire.workloads.placement import PlacementRequest
+from mooring.wire.workloads.sessions import SessionType
+from mooring.wire.workloads.workload_fields import CommonFields, SessionRequest
+from mooring.wire.workloads.workloads import (
     WorkloadAccepted,
     WorkloadDetail,
     WorkloadList,
     WorkloadRequest,
     WorkloadView,
 )
-from mooring.wire.containers import ContainerFields, ContainerRequest
-from mooring.wire.fields import said
-from mooring.wire.placement import PlacementRequest
-from mooring.wire.sessions import SessionType
-from mooring.wire.workloads import CommonFields, SessionRequest
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=problems(401, 422, 503))
 
@@ -38,7 +40,9 @@ async def create(
     idempotency_key: IdempotencyHeader = None,
 ) -> WorkloadAccepted:
     """Ask for a session. It is durable when this answers; it is placed soon after."""
-    accepted = await services.intake.submit(principal, as_workload(request), key=idempotency_key)
+    workload = as_workload(request)
+    charge_tasks(services, principal, replicas=workload.replicas, array=workload.array)
+    accepted = await services.submissions.submit(principal, workload, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/sessions/{accepted.id}"
     return accepted
 
@@ -50,6 +54,7 @@ async def list_sessions(
     status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
     type: SessionType | None = None,
     all: All = False,
+    active: Active = False,
     everyone: Everyone = False,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -60,7 +65,7 @@ async def list_sessions(
         statuses=frozenset(status) if status else None,
         kind=Kind.SESSION,
         type=type,
-        ended_since=None if all else services.now() - RECENTLY,
+        ended_since=services.now() if active else None if all else services.now() - RECENTLY,
     )
     return await listed(services, selection, Order(), limit=limit, offset=offset)
 
@@ -80,7 +85,7 @@ async def cancel(
 ) -> WorkloadView:
     """Stop a session and take it off the list: at once if it has no node yet. Its history stays."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK, kind=Kind.SESSION)
-    await services.intake.remove(principal, row.id, force=force)
+    await services.submissions.remove(principal, row.id, force=force)
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 
@@ -88,8 +93,8 @@ def as_workload(request: SessionRequest) -> WorkloadRequest:
     """The same workload in the words of `POST /api/workloads`; what was not said stays unsaid."""
     fields = said(request, CommonFields)
     if request.nodes or request.nodes_strictly:
-        place = request.placement or PlacementRequest()
-        fields["placement"] = place.model_copy(
+        placement = request.placement or PlacementRequest()
+        fields["placement"] = placement.model_copy(
             update={"nodes": request.nodes, "nodes_strictly": request.nodes_strictly}
         )
     return WorkloadRequest(

@@ -1,6 +1,6 @@
-"""Ways into tasks: a command beside them, their own input and output, their ports, their files.
+"""Access to tasks: commands (exec), their input and output (attach), their ports and their files.
 
-Whoever comes over a WebSocket sends one opening as JSON, and is told how it ended, also where it was refused.
+A WebSocket client first sends one opening as JSON. The last message is the result, also after a refusal.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Annotated, Any, TypeVar
 
 import structlog
@@ -17,23 +17,47 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketState
 
-from mooring.api.access import Served, User, admit, authenticated
-from mooring.api.boundary import only_waits
-from mooring.api.carrying import carrying
-from mooring.api.entering import entered, one_task, ready_tasks
-from mooring.api.errors import problems, status_of
-from mooring.api.passing_on import NodeElsewhere, elsewhere, pass_on, pass_on_channel
+from mooring.api.auth.logins import Login
+from mooring.api.auth.request_access import LoggedIn, Served, authenticated, resolve_flow
+from mooring.api.compat.versions import check_client
+from mooring.api.middleware.errors import problems, status_of
+from mooring.api.middleware.load_shedding.connections import verify_connection
+from mooring.api.middleware.load_shedding.flows import address_flow, user_flow
+from mooring.api.middleware.outermost import release_seat
 from mooring.api.services import Services
-from mooring.api.task_channels import Channel
-from mooring.model.errors import InvalidInput, MooringError, Unavailable
-from mooring.model.tenants import Principal
-from mooring.store.engine import is_temporary
-from mooring.store.views.entrances import Entrance
-from mooring.wire import channels as wire
-from mooring.wire.agent import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.api.streams.channel_relay import Channel
+from mooring.api.streams.exec_authorisation import (
+    counted_channel,
+    find_ready_tasks,
+    find_task,
+    open_channel,
+    require_task_access,
+)
+from mooring.api.streams.first_completed import run_until_first_ends
+from mooring.api.streams.open_connections import AccessRevoked, OpenConnection
+from mooring.api.streams.server_proxy import (
+    NodeOnOtherServer,
+    forward_channel,
+    forward_request,
+    forwarding_target,
+)
+from mooring.model.errors import InvalidInput, MooringError, TooManyAttempts, Unavailable
+from mooring.model.tenancy.tenants import Principal
+from mooring.store.core.engine import is_temporary
+from mooring.store.views.task_access import TaskLocation
+from mooring.wire.agents import channels as wire
+from mooring.wire.agents.agent_protocol import (
+    Attach,
+    Dial,
+    Exec,
+    FetchFiles,
+    Purpose,
+    StoreFiles,
+)
+from mooring.wire.agents.flow import Side
 from mooring.wire.fields import Name
-from mooring.wire.flow import Side
 from mooring.wire.problems import refused
 
 router = APIRouter(tags=["ways in"], responses=problems(401, 403, 404, 409, 422, 503))
@@ -48,48 +72,48 @@ _ARCHIVE: dict[int | str, dict[str, Any]] = {
 }
 
 Opening = TypeVar("Opening", wire.ExecOpening, wire.AttachOpening, wire.ForwardOpening)
-Find = Callable[[Services, Principal], Awaitable[list[Entrance]]]
+Find = Callable[[Services, Principal], Awaitable[list[TaskLocation]]]
 Path = Annotated[str, Query(min_length=1, max_length=4096, pattern=r"^[^\x00]*$", description="In the container")]
 ContainerName = Annotated[Name | None, Query(description="Else the first")]
 
 
 def takes_a_stream(scope: Scope) -> bool:
-    """Whether the body of a request is read as it comes: files may be far more than fits into memory."""
+    """Return whether the request body is streamed, because files may be larger than memory."""
     return scope["method"] == "PUT" and _FILES.fullmatch(scope["path"]) is not None
 
 
 @router.websocket("/api/tasks/{task_id}/exec")
 async def run_command(websocket: WebSocket, task_id: str) -> None:
-    """Run a command in a task that runs; its opening is an `ExecOpening`."""
+    """Run a command in a running task; the opening is an `ExecOpening`."""
 
     def purpose(asked: wire.ExecOpening) -> tuple[str | None, Purpose]:
         how = Exec(command=asked.command, terminal=asked.terminal, rows=asked.rows, columns=asked.columns)
         return asked.container, how
 
-    await _serve(websocket, wire.ExecOpening, purpose, lambda services, who: one_task(services, who, task_id))
+    await _serve(websocket, wire.ExecOpening, purpose, lambda services, who: find_task(services, who, task_id))
 
 
 @router.websocket("/api/tasks/{task_id}/attach")
 async def attach(websocket: WebSocket, task_id: str) -> None:
-    """Be connected with a container's own input and output; its opening is an `AttachOpening`."""
+    """Attach to a container's input and output; the opening is an `AttachOpening`."""
     await _serve(
         websocket,
         wire.AttachOpening,
-        lambda asked: (asked.container, Attach()),
-        lambda services, who: one_task(services, who, task_id),
+        lambda asked: (asked.container, Attach(replay=asked.replay, output=asked.output)),
+        lambda services, who: find_task(services, who, task_id),
     )
 
 
 @router.websocket("/api/tasks/{task_id}/forward")
 async def forward_to_task(websocket: WebSocket, task_id: str) -> None:
-    """Be connected with a port of a task; its opening is a `ForwardOpening`."""
-    await _serve(websocket, wire.ForwardOpening, _dial, lambda services, who: one_task(services, who, task_id))
+    """Connect to a port of a task; the opening is a `ForwardOpening`."""
+    await _serve(websocket, wire.ForwardOpening, _dial, lambda services, who: find_task(services, who, task_id))
 
 
 @router.websocket("/api/workloads/{ref}/forward")
 async def forward_to_workload(websocket: WebSocket, ref: str) -> None:
-    """Be connected with a port of any task of a workload that is ready; its opening is a `ForwardOpening`."""
-    await _serve(websocket, wire.ForwardOpening, _dial, lambda services, who: ready_tasks(services, who, ref))
+    """Connect to a port of any ready task of a workload; the opening is a `ForwardOpening`."""
+    await _serve(websocket, wire.ForwardOpening, _dial, lambda services, who: find_ready_tasks(services, who, ref))
 
 
 def _dial(asked: wire.ForwardOpening) -> tuple[str | None, Purpose]:
@@ -102,40 +126,79 @@ async def _serve(
     purpose: Callable[[Opening], tuple[str | None, Purpose]],
     find: Find,
 ) -> None:
-    await websocket.accept()
     services: Services = websocket.app.state.services
     try:
         try:
-            ending = await _let_in(services, websocket, kind, purpose, find)
+            result = await _admit_and_relay(services, websocket, kind, purpose, find)
         except MooringError as error:
-            ending = _refusal(error)
+            result = _refusal(error)
         except (WebSocketDisconnect, asyncio.CancelledError):
             raise
         except Exception as error:
-            ending = _failure(error)
-        await websocket.send_bytes(wire.encode(ending))
+            result = _failure(error)
+        if websocket.application_state is WebSocketState.CONNECTING:
+            # A client learns the reason only from an result; nothing that it sends is read.
+            await websocket.accept()
+        await websocket.send_bytes(wire.encode(result))
         await websocket.close()
     except WebSocketDisconnect:
         return
 
 
-async def _let_in(
+async def _admit_and_relay(
     services: Services,
     websocket: WebSocket,
     kind: type[Opening],
     purpose: Callable[[Opening], tuple[str | None, Purpose]],
     find: Find,
-) -> wire.Ending:
-    admit(websocket.scope)
-    principal = (await authenticated(services, websocket)).principal
+) -> wire.ChannelResult:
+    """Authenticate and count before the handshake, so that an unauthenticated client can send nothing."""
+    login = await _authenticated(services, websocket)
+    with counted_channel(services, login.principal):
+        await websocket.accept()
+        return await _open_and_relay(services, websocket, login, kind, purpose, find)
+
+
+async def _open_and_relay(
+    services: Services,
+    websocket: WebSocket,
+    login: Login,
+    kind: type[Opening],
+    purpose: Callable[[Opening], tuple[str | None, Purpose]],
+    find: Find,
+) -> wire.ChannelResult:
     asked = await _opening(websocket, kind)
-    tasks = await find(services, principal)
+    tasks = await find(services, login.principal)
+
+    async def serve() -> wire.ChannelResult:
+        try:
+            async with open_channel(services, login.principal, tasks, *purpose(asked)) as channel:
+                return await _relay(websocket, channel)
+        except NodeOnOtherServer as problem:
+            server = forwarding_target(websocket, problem, problem.server_url)
+        return await forward_channel(websocket, asked.model_dump_json(), server)
+
+    with services.connections.opened(login, lambda principal: require_task_access(principal, tasks)) as connection:
+        return await connection.run(serve())
+
+
+async def _authenticated(services: Services, websocket: WebSocket) -> Login:
+    check_client(websocket.headers)
+    flow = address_flow(websocket.scope)
     try:
-        async with entered(services, principal, tasks, *purpose(asked)) as channel:
-            return await _relay(websocket, channel)
-    except NodeElsewhere as problem:
-        server = elsewhere(websocket, problem, problem.server_url)
-    return await pass_on_channel(websocket, asked.model_dump_json(), server)
+        flow = await resolve_flow(websocket.scope)
+        services.load.charge(flow)
+        # A page in a browser opens many at once and does not repeat them; the limit on channels bounds them.
+        seat = await services.load.level(flow, reads=True).seat(flow.key, patient=flow.user_id is not None)
+    except TooManyAttempts:
+        await services.load.pace_refusal(flow)
+        raise
+    try:
+        login = await authenticated(services, websocket)
+    finally:
+        seat.release()
+    verify_connection(websocket.scope, user_flow(login.principal.user_id))
+    return login
 
 
 async def _opening(websocket: WebSocket, kind: type[Opening]) -> Opening:
@@ -155,8 +218,8 @@ async def _opening(websocket: WebSocket, kind: type[Opening]) -> Opening:
         raise refused(error) from None
 
 
-async def _relay(websocket: WebSocket, channel: Channel) -> wire.Ending:
-    """Carry bytes both ways until either side is at its end; how it ended."""
+async def _relay(websocket: WebSocket, channel: Channel) -> wire.ChannelResult:
+    """Relay bytes both ways until either side ends; return the result."""
     client = Side(_Link(websocket))
     await websocket.send_bytes(wire.encode(wire.Window(0)))
 
@@ -171,12 +234,12 @@ async def _relay(websocket: WebSocket, channel: Channel) -> wire.Ending:
         await _pump(channel.side, client)
         await channel.side.ended.wait()
 
-    await carrying(carry_out(), listen(), _pump(client, channel.side))
+    await run_until_first_ends(carry_out(), listen(), _pump(client, channel.side))
     if (problem := channel.problem) is not None:
         return _refusal(problem)
-    ended = channel.ending
+    ended = channel.end_message
     assert ended is not None
-    return wire.Ending(exit_code=ended.exit_code, code=ended.code, message=ended.message)
+    return wire.ChannelResult(exit_code=ended.exit_code, code=ended.code, message=ended.message)
 
 
 async def _take(frame: wire.Frame, client: Side, channel: Channel) -> None:
@@ -188,7 +251,7 @@ async def _take(frame: wire.Frame, client: Side, channel: Channel) -> None:
             client.grant(frame.count)
         case wire.Size():
             await channel.resize(frame.rows, frame.columns)
-        case wire.Ending():
+        case wire.ChannelResult():
             raise WebSocketDisconnect(1000)
 
 
@@ -199,7 +262,7 @@ async def _pump(source: Side, target: Side) -> None:
 
 
 class _Link:
-    """To whoever opened it."""
+    """The side of the client."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -211,16 +274,16 @@ class _Link:
         await self._websocket.send_bytes(wire.encode(wire.Window(count)))
 
 
-def _refusal(error: MooringError) -> wire.Ending:
-    return wire.Ending(status=status_of(error), code=error.code, message=error.message)
+def _refusal(error: MooringError) -> wire.ChannelResult:
+    return wire.ChannelResult(status=status_of(error), code=error.code, message=error.message)
 
 
-def _failure(error: Exception) -> wire.Ending:
+def _failure(error: Exception) -> wire.ChannelResult:
     if is_temporary(error):
         log.warning("The database does not answer", error=repr(error))
         return _refusal(Unavailable("the database does not answer; try again soon"))
     log.exception("A way into a task failed")
-    return wire.Ending(status=500, code="internal-error", message="the server failed at this; its log says more")
+    return wire.ChannelResult(status=500, code="internal-error", message="the server failed at this; its log says more")
 
 
 # --- files ---
@@ -233,19 +296,26 @@ def _failure(error: Exception) -> wire.Ending:
     responses=_ARCHIVE,
 )
 async def fetch_files(
-    services: Served, principal: User, request: Request, task_id: str, path: Path, container: ContainerName = None
+    services: Served, login: LoggedIn, request: Request, task_id: str, path: Path, container: ContainerName = None
 ) -> Response:
-    """A file or folder of a task, as tar; also of a task that has ended, as long as its node keeps it."""
-    tasks = await one_task(services, principal, task_id, ended=True)
-    only_waits(request.scope)
+    """Fetch a file or folder of a task as a tar archive; also of an ended task, while its node keeps it."""
+    principal = login.principal
+    tasks = await find_task(services, principal, task_id, ended=True)
+    release_seat(request.scope)
     stack = AsyncExitStack()
     try:
-        channel = await stack.enter_async_context(entered(services, principal, tasks, container, FetchFiles(path=path)))
-        first = await _next(channel)
-        return _Archive(channel, first, stack)
-    except NodeElsewhere as problem:
+        stack.enter_context(counted_channel(services, principal))
+        connection = stack.enter_context(
+            services.connections.opened(login, lambda principal: require_task_access(principal, tasks))
+        )
+        channel = await stack.enter_async_context(
+            open_channel(services, principal, tasks, container, FetchFiles(path=path))
+        )
+        first = await connection.run(_next(channel))
+        return _Archive(channel, first, stack, connection)
+    except NodeOnOtherServer as problem:
         await stack.aclose()
-        return await pass_on(request, elsewhere(request, problem, problem.server_url))
+        return await forward_request(request, forwarding_target(request, problem, problem.server_url))
     except BaseException:
         await stack.aclose()
         raise
@@ -253,20 +323,25 @@ async def fetch_files(
 
 @router.put("/api/tasks/{task_id}/files", status_code=204, response_class=Response, operation_id="store_files")
 async def store_files(
-    services: Served, principal: User, request: Request, task_id: str, path: Path, container: ContainerName = None
+    services: Served, login: LoggedIn, request: Request, task_id: str, path: Path, container: ContainerName = None
 ) -> Response:
-    """Take a tar archive apart in a folder of a task that runs."""
-    tasks = await one_task(services, principal, task_id)
-    only_waits(request.scope)
-    try:
-        async with entered(services, principal, tasks, container, StoreFiles(path=path)) as channel:
-            await _hand_in(request, channel)
-    except NodeElsewhere as problem:
-        return await pass_on(request, elsewhere(request, problem, problem.server_url))
+    """Extract a tar archive into a folder of a running task."""
+    tasks = await find_task(services, login.principal, task_id)
+    release_seat(request.scope)
+    with (
+        counted_channel(services, login.principal),
+        services.connections.opened(login, lambda principal: require_task_access(principal, tasks)) as connection,
+    ):
+        try:
+            async with open_channel(services, login.principal, tasks, container, StoreFiles(path=path)) as channel:
+                await connection.run(_forward_input(request, channel))
+        except NodeOnOtherServer as problem:
+            server = forwarding_target(request, problem, problem.server_url)
+            return await connection.run(forward_request(request, server))
     return Response(status_code=204)
 
 
-async def _hand_in(request: Request, channel: Channel) -> None:
+async def _forward_input(request: Request, channel: Channel) -> None:
     async def send() -> None:
         async for piece in request.stream():
             await channel.side.write(piece)
@@ -278,7 +353,7 @@ async def _hand_in(request: Request, channel: Channel) -> None:
         await channel.side.ended.wait()
 
     try:
-        await carrying(listen(), send())
+        await run_until_first_ends(listen(), send())
     except ClientDisconnect:
         return
     if (problem := channel.problem) is not None:
@@ -286,7 +361,7 @@ async def _hand_in(request: Request, channel: Channel) -> None:
 
 
 async def _next(channel: Channel) -> bytes | None:
-    """The next bytes, None after the last; the problem where there was one."""
+    """Return the next bytes, None after the last; raise the channel's error if it has one."""
     piece = await channel.side.read()
     if piece is not None:
         return piece[0]
@@ -297,15 +372,21 @@ async def _next(channel: Channel) -> bytes | None:
 
 
 class _Archive(StreamingResponse):
-    """Closes its channel however it ends, also where the client has gone before it began."""
+    """Closes its channel however it ends, also if the client disconnects before it begins."""
 
-    def __init__(self, channel: Channel, first: bytes | None, opened: AsyncExitStack) -> None:
+    def __init__(
+        self, channel: Channel, first: bytes | None, opened: AsyncExitStack, connection: OpenConnection
+    ) -> None:
         self._opened = opened
+        self._connection = connection
         super().__init__(_pieces(channel, first), media_type=_TAR)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._opened:
-            await super().__call__(scope, receive, send)
+            # Where access ends, so does the answer, before its last chunk: the server then cuts the connection, so
+            # that half an archive is not taken for a whole one.
+            with suppress(AccessRevoked):
+                await self._connection.run(super().__call__(scope, receive, send))
 
 
 async def _pieces(channel: Channel, first: bytes | None) -> AsyncIterator[bytes]:

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated
+from contextlib import aclosing
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from mooring.api.access import IdempotencyHeader, Served, User, as_id, is_name, needs
-from mooring.api.boundary import only_waits
-from mooring.api.calendar import calendar_of
-from mooring.api.errors import problems
-from mooring.api.services import Services
-from mooring.api.workloads import RECENTLY, All, Everyone, Limit, Offset, sight_of
-from mooring.model.access import Action, may, not_there, require
+from mooring.api.auth.request_access import (
+    IdempotencyHeader,
+    LoggedIn,
+    Served,
+    User,
+    needs,
+)
+from mooring.api.calendar_feed import calendar_of
+from mooring.api.lookup.listing import RECENTLY, All, Everyone, Limit, Offset, sight_of
+from mooring.api.lookup.timeslots import Booker, Since, Until, find_timeslot, require_timeslot_visible
+from mooring.api.middleware.errors import problems
+from mooring.api.serializers import timeslot_view
+from mooring.api.streams.long_polls import watch
+from mooring.concurrency.workers import off_loop
+from mooring.model.calendar.timeslots import OVER, TimeslotKind, TimeslotStatus
 from mooring.model.errors import NotFound
-from mooring.model.slots import format_amounts
-from mooring.model.tenants import Principal
-from mooring.model.timeslots import OVER, TimeslotKind, TimeslotStatus
+from mooring.model.tenancy.access import (
+    Action,
+)
+from mooring.model.tenancy.tenants import Principal
 from mooring.store.views import timeslots as views
-from mooring.store.views.timeslots import Selection, TimeslotRow
+from mooring.store.views.timeslots import Selection
 from mooring.wire.fields import INT32_MAX, Name
-from mooring.wire.sessions import Instant
-from mooring.wire.timeslots import (
+from mooring.wire.workloads.timeslots import (
     MaintenanceRequest,
     TimeslotChange,
     TimeslotList,
-    TimeslotPlace,
     TimeslotRequest,
     TimeslotsAccepted,
     TimeslotsCancelled,
@@ -37,13 +44,18 @@ from mooring.wire.timeslots import (
 
 router = APIRouter(prefix="/api", tags=["timeslots"], responses=problems(401, 422, 503))
 
-Booker = Annotated[Principal, needs(Action.BOOK)]
 Operator = Annotated[Principal, needs(Action.MAINTAIN)]
 Status = Annotated[TimeslotStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
-Since = Annotated[Instant | None, Query(alias="from", description="Those that end later")]
-Until = Annotated[Instant | None, Query(description="Those that begin earlier")]
-_LONGEST_WAIT_SECONDS = 300.0
-_MOST_IN_A_CALENDAR = 10_000
+_MAX_WAIT_SECONDS = 300.0
+_MAX_CALENDAR_EVENTS = 10_000
+_TOTAL_COUNT = {"description": "Timeslots in all; a calendar has at most 10,000", "schema": {"type": "integer"}}
+_CALENDAR: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A calendar",
+        "content": {"text/calendar": {"schema": {"type": "string"}}},
+        "headers": {"X-Total-Count": _TOTAL_COUNT},
+    }
+}
 
 
 @router.post("/timeslots", status_code=202, operation_id="book", responses=problems(400, 403, 404, 409, 412, 413))
@@ -54,7 +66,7 @@ async def book(
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> TimeslotsAccepted:
-    """Ask for room in a window of time, once or by a rule. Whether it is kept is decided soon: wait for the answer."""
+    """Book capacity in a window of time, once or by a rule. The scheduler decides soon: wait for the answer."""
     accepted = await services.bookings.book(principal, request, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/timeslots/{accepted.ids[0]}"
     return accepted
@@ -78,7 +90,7 @@ async def list_timeslots(
     """By their start: one's own, those that one may use, and what operators take for maintenance."""
     selection = Selection(
         sight=sight_of(principal, everyone=everyone),
-        guest=principal,
+        reservation_user=principal,
         statuses=frozenset(status) if status else None,
         kind=kind,
         pool=pool,
@@ -96,15 +108,18 @@ async def list_timeslots(
     "/timeslots.ics",
     operation_id="export_timeslots",
     response_class=Response,
-    responses={200: {"description": "A calendar", "content": {"text/calendar": {"schema": {"type": "string"}}}}},
+    responses=_CALENDAR,
 )
 async def export(
     services: Served, principal: User, since: Since = None, until: Until = None, pool: Name | None = None
 ) -> Response:
-    """One's own timeslots, and those that one may use, as an iCalendar file; those that are over are left out."""
+    """One's own timeslots, and those that one may use, as an iCalendar file; those that are over are left out.
+
+    At most 10,000, by start; `X-Total-Count` counts all, and the description of an incomplete calendar says so.
+    """
     selection = Selection(
         sight=sight_of(principal, everyone=False),
-        guest=principal,
+        reservation_user=principal,
         maintenance=False,
         statuses=frozenset(TimeslotStatus) - OVER,
         pool=pool,
@@ -112,8 +127,12 @@ async def export(
         until=until,
     )
     async with services.database.read() as connection:
-        rows, _ = await views.page(connection, selection, limit=_MOST_IN_A_CALENDAR, offset=0)
-    return Response(calendar_of(rows), media_type="text/calendar; charset=utf-8")
+        rows, total = await views.page(connection, selection, limit=_MAX_CALENDAR_EVENTS, offset=0)
+    return Response(
+        await off_loop(calendar_of, rows, total),
+        media_type="text/calendar; charset=utf-8",
+        headers={"X-Total-Count": str(total)},
+    )
 
 
 @router.get("/timeslots/{ref}", operation_id="get_timeslot", responses=problems(404))
@@ -125,31 +144,30 @@ async def get_timeslot(services: Served, principal: User, ref: str) -> TimeslotV
 @router.get("/timeslots/{ref}/wait", operation_id="wait_for_timeslot", responses=problems(404))
 async def wait(
     services: Served,
-    principal: User,
+    login: LoggedIn,
     request: Request,
     ref: str,
     version: Annotated[
         int | None, Query(ge=0, le=INT32_MAX, description="Until it differs from this one; else until it is decided")
     ] = None,
-    timeout: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
+    timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> TimeslotView:
     """The timeslot as soon as it is decided, or has changed, or when the seconds are over."""
+    principal = login.principal
     row = await find_timeslot(services, principal, ref)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    while True:
-        # Counted before it looks: what is committed while it looks must not be slept through.
-        count = services.changes.count
-        async with services.database.read() as connection:
-            seen = await views.version_and_status(connection, row.slot.id)
-        if seen is None:
-            raise NotFound(f"timeslot {row.slot.name!r} was purged meanwhile")
-        has_come = seen[0] != version if version is not None else seen[1] != TimeslotStatus.REQUESTED
-        left = deadline - loop.time()
-        if has_come or left <= 0 or services.feed.closed:
-            return timeslot_view(await find_timeslot(services, principal, str(row.slot.id)))
-        only_waits(request.scope)
-        await services.changes.wait(left, count)
+    polling = watch(
+        services, request.scope, login, row.slot.id, timeout, lambda now: require_timeslot_visible(now, row, ref)
+    )
+    async with aclosing(polling) as looking:
+        async for last in looking:
+            async with services.database.read() as connection:
+                seen = await views.version_and_status(connection, row.slot.id)
+            if seen is None:
+                raise NotFound(f"timeslot {row.slot.name!r} was purged meanwhile")
+            has_come = seen[0] != version if version is not None else seen[1] != TimeslotStatus.REQUESTED
+            if last or has_come:
+                break
+    return timeslot_view(await find_timeslot(services, principal, str(row.slot.id)))
 
 
 @router.patch(
@@ -173,7 +191,7 @@ async def cancel(
     ref: str,
     series: Annotated[bool, Query(description="All of its series that are not over")] = False,
 ) -> TimeslotsCancelled:
-    """Give the room back; what runs in it is stopped."""
+    """Release the capacity. The work that runs in it is stopped."""
     row = await find_timeslot(services, principal, ref, action=Action.CHANGE_BOOKING)
     return TimeslotsCancelled(cancelled=await services.bookings.cancel(principal, row.slot.id, series=series))
 
@@ -183,64 +201,3 @@ async def maintain(services: Served, operator: Operator, request: MaintenanceReq
     """Take nodes for a window: nothing starts there that would overlap it, and bookings there are moved elsewhere."""
     made = await services.bookings.maintain(operator, request)
     return [timeslot_view(await find_timeslot(services, operator, str(id))) for id in made]
-
-
-async def find_timeslot(
-    services: Services, principal: Principal, ref: str, *, action: Action = Action.SEE_BOOKING
-) -> TimeslotRow:
-    """The timeslot that an id or a name means to this user, to do this to it."""
-    found: TimeslotRow | None = None
-    timeslot_id = as_id(ref)
-    async with services.database.read() as connection:
-        if timeslot_id is not None:
-            found = await views.by_id(connection, timeslot_id)
-        elif is_name(ref):
-            found = await views.by_name(connection, ref, principal)
-    if found is None or not _is_seen(principal, found):
-        raise not_there(f"timeslot {ref[:63]!r}")
-    if action is not Action.SEE_BOOKING:
-        maintenance = found.slot.kind is TimeslotKind.MAINTENANCE
-        require(principal, Action.MAINTAIN if maintenance else action, found.target)
-    return found
-
-
-def _is_seen(principal: Principal, row: TimeslotRow) -> bool:
-    """By whoever may see the work of its booker or use it; what operators take concerns everybody."""
-    slot = row.slot
-    guest = principal.user_id in slot.users or not slot.projects.isdisjoint(principal.projects)
-    return guest or slot.kind is TimeslotKind.MAINTENANCE or may(principal, Action.SEE_BOOKING, row.target)
-
-
-def timeslot_view(row: TimeslotRow) -> TimeslotView:
-    slot = row.slot
-    return TimeslotView(
-        id=slot.id,
-        name=slot.name,
-        kind=slot.kind.value,
-        purpose=slot.purpose,
-        pool=slot.pool,
-        project=row.project,
-        user=row.user,
-        status=slot.status.value,
-        reason=None if row.reason is None else dict(row.reason),
-        start=slot.starts_at,
-        end=slot.ends_at,
-        lead_seconds=slot.lead_seconds,
-        grace_seconds=slot.grace_seconds,
-        eligible_at=slot.eligible_at,
-        resources=format_amounts(slot.request),
-        count=slot.count,
-        architecture=slot.architecture,
-        region=slot.region,
-        users=list(row.users),
-        projects=list(row.projects),
-        release_after_seconds=slot.release_after_seconds,
-        places=[TimeslotPlace(node=node, tasks=number) for node, number in row.places],
-        series=slot.series_id,
-        rule=row.rule,
-        timezone=row.timezone,
-        replaces=slot.replaces,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        version=slot.version,
-    )

@@ -7,20 +7,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mooring.api.access import Served, User, named
-from mooring.api.errors import problems
-from mooring.api.projects import find_project
+from mooring.api.auth.request_access import Served, User, named
+from mooring.api.lookup.tenants import find_project
+from mooring.api.middleware.errors import problems
 from mooring.api.services import Services
-from mooring.model.access import sight
-from mooring.model.slots import slot_type
-from mooring.model.tenants import Principal
-from mooring.model.volumes import STORAGE
-from mooring.store.projects import Project
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.access import sight
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.volumes import STORAGE
+from mooring.store.tenancy.projects import Project
 from mooring.store.views import volumes as views
-from mooring.store.views.volumes import Use
-from mooring.store.volumes import Volume
+from mooring.store.views.volumes import MountingWorkload
+from mooring.store.workloads.volumes import Volume
 from mooring.wire.fields import Name
-from mooring.wire.volumes import NewVolumeRequest, VolumeUse, VolumeView
+from mooring.wire.workloads.volumes import NewVolumeRequest, VolumeUse, VolumeView
 
 router = APIRouter(prefix="/api/volumes", tags=["volumes"], responses=problems(401, 422, 503))
 
@@ -86,7 +86,7 @@ async def _views(services: Services, principal: Principal, found: Sequence[Volum
     return [_view(volume, uses.get(volume.id, ())) for volume in found]
 
 
-def _view(volume: Volume, uses: Iterable[Use]) -> VolumeView:
+def _view(volume: Volume, uses: Iterable[MountingWorkload]) -> VolumeView:
     return VolumeView(
         id=volume.id,
         name=volume.name,

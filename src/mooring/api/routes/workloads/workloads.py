@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import timedelta
+from contextlib import ExitStack, aclosing, suppress
 from typing import Annotated, Literal, cast
 
 import structlog
@@ -13,55 +13,62 @@ from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 from starlette.types import Receive, Scope, Send
 
-from mooring.api.access import IdempotencyHeader, Served, Submitter, User, find_workload
-from mooring.api.boundary import only_waits
-from mooring.api.errors import problems
-from mooring.api.passing_on import elsewhere, pass_on
-from mooring.api.services import Services
-from mooring.api.showing import attempt_row, history_row, task_view, workload_detail, workload_view
-from mooring.model.access import Action, Sight, own_work, sight
-from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound, Unavailable
+from mooring.api.auth.request_access import IdempotencyHeader, LoggedIn, Served, Submitter, User
+from mooring.api.lookup.leadership import scheduling_problem
+from mooring.api.lookup.listing import RECENTLY, Active, All, Everyone, Limit, Offset, Status, sight_of
+from mooring.api.lookup.workloads import detailed, find_workload, listed
+from mooring.api.middleware.errors import problems
+from mooring.api.middleware.outermost import release_seat
+from mooring.api.middleware.task_costs import charge_tasks
+from mooring.api.serializers import (
+    attempt_row,
+    history_row,
+    task_view,
+    workload_view,
+)
+from mooring.api.streams.long_polls import watch
+from mooring.api.streams.open_connections import LAST_MESSAGE_SECONDS, AccessRevoked, OpenConnection
+from mooring.api.streams.server_proxy import forward_request, forwarding_target
+from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.model.tenants import Principal
-from mooring.model.workloads import Kind
-from mooring.store import attempts, dependencies
-from mooring.store.views import entrances
+from mooring.model.tenancy.access import (
+    Action,
+    require_visible,
+)
+from mooring.model.tenancy.tenants import Principal
+from mooring.model.workloads.arrays import MAX_INDEXES_TEXT
+from mooring.model.workloads.workload import Kind
 from mooring.store.views import history as history_views
+from mooring.store.views import task_access
 from mooring.store.views import workloads as views
-from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
-from mooring.wire.api import (
+from mooring.store.views.workloads import Order, Selection, SortKey, TaskRow, WaitState, WorkloadRow
+from mooring.store.workloads import attempts
+from mooring.wire.fields import INT32_MAX, Name
+from mooring.wire.workloads.explanation import Explanation
+from mooring.wire.workloads.history import HistoryList
+from mooring.wire.workloads.rollouts import EndpointList, EndpointView
+from mooring.wire.workloads.sessions import ExtendRequest
+from mooring.wire.workloads.tasks import TaskList
+from mooring.wire.workloads.workloads import (
     Comparison,
-    HistoryList,
     ScaleRequest,
-    TaskList,
     WorkloadAccepted,
     WorkloadDetail,
     WorkloadList,
     WorkloadRequest,
     WorkloadView,
 )
-from mooring.wire.explanation import Explanation
-from mooring.wire.fields import INT32_MAX, Name
-from mooring.wire.rollouts import EndpointList, EndpointView
-from mooring.wire.sessions import ExtendRequest
 
 router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 422, 503))
 
 log = structlog.get_logger()
 
 Sort = Literal["created_at", "-created_at", "name", "-name", "status", "-status", "priority", "-priority"]
-Status = Annotated[WorkloadStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 TaskState = Annotated[TaskStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 WaitFor = Literal["ended", "running", "changed"]
 
-All = Annotated[bool, Query(description="Also what ended more than an hour ago")]
-Everyone = Annotated[bool, Query(description="Those of every user, for admins")]
-Limit = Annotated[int, Query(ge=1, le=1000)]
-Offset = Annotated[int, Query(ge=0, le=INT32_MAX)]
 
-# What ended earlier than this is not listed unless all is asked for.
-RECENTLY = timedelta(hours=1)
-_LONGEST_WAIT_SECONDS = 300.0
+_MAX_WAIT_SECONDS = 300.0
 _MAX_HISTORY = 10_000
 # After this long without output the answer begins all the same, so that a follower's connection stands.
 _FIRST_OUTPUT_SECONDS = 2.0
@@ -76,17 +83,18 @@ async def submit(
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> WorkloadAccepted:
-    """Ask for a workload. It is durable when this answers; it is placed soon after."""
-    accepted = await services.intake.submit(principal, request, key=idempotency_key)
+    """Submit a workload. It is durable when the response arrives, and is placed soon after."""
+    charge_tasks(services, principal, replicas=request.replicas, array=request.array)
+    accepted = await services.submissions.submit(principal, request, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/workloads/{accepted.id}"
     return accepted
 
 
 @router.post("/dry-run", operation_id="dry_run_workload", responses=problems(400, 403, 404, 409, 412, 413))
 async def dry_run(services: Served, principal: User, request: WorkloadRequest) -> Explanation:
-    """What would become of a workload: where its tasks would go now and why, or why they would wait."""
-    services.rates.question(principal)
-    return await services.questions.dry_run(principal, request)
+    """Evaluate a workload without submitting it: where its tasks would go now and why, or why they would wait."""
+    services.rates.query(principal)
+    return await services.queries.dry_run(principal, request)
 
 
 @router.get("", operation_id="list_workloads", responses=problems(403))
@@ -97,6 +105,7 @@ async def list_workloads(
     kind: Kind | None = None,
     name: Name | None = None,
     all: All = False,
+    active: Active = False,
     everyone: Everyone = False,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -108,25 +117,10 @@ async def list_workloads(
         statuses=frozenset(status) if status else None,
         kind=kind,
         name=name,
-        ended_since=None if all else services.now() - RECENTLY,
+        ended_since=services.now() if active else None if all else services.now() - RECENTLY,
     )
     order = Order(by=cast(SortKey, sort.removeprefix("-")), descending=sort.startswith("-"))
     return await listed(services, selection, order, limit=limit, offset=offset)
-
-
-def sight_of(principal: Principal, *, everyone: bool) -> Sight:
-    """Whose work is listed: one's own, or that of everyone whose work one may see."""
-    seen = sight(principal)
-    if everyone and not seen.of_others:
-        raise NotAllowed("you see your own workloads only; leave out everyone")
-    return seen if everyone else own_work(principal)
-
-
-async def listed(services: Services, selection: Selection, order: Order, *, limit: int, offset: int) -> WorkloadList:
-    """A page of the selected workloads."""
-    async with services.database.read() as connection:
-        rows, total = await views.page(connection, selection, order, limit=limit, offset=offset)
-    return WorkloadList(workloads=[workload_view(row) for row in rows], total=total, limit=limit, offset=offset)
 
 
 @router.get("/{ref}", operation_id="get_workload", responses=problems(404))
@@ -148,18 +142,36 @@ async def list_tasks(
     row = await find_workload(services, principal, ref)
     statuses = frozenset(status) if status else None
     async with services.database.read() as connection:
-        rows, total = await views.page_of_tasks(connection, row.id, statuses=statuses, limit=limit, offset=offset)
+        rows, total = await views.page_of_tasks(connection, row, statuses=statuses, limit=limit, offset=offset)
     return TaskList(tasks=[task_view(task) for task in rows], total=total, limit=limit, offset=offset)
+
+
+@router.delete(
+    "/{ref}/tasks", status_code=202, operation_id="cancel_workload_tasks", responses=problems(400, 403, 404, 409)
+)
+async def cancel_tasks(
+    services: Served,
+    principal: User,
+    ref: str,
+    index: Annotated[
+        str, Query(min_length=1, max_length=MAX_INDEXES_TEXT, description="Indexes of the array, such as 3,5-9")
+    ],
+    force: Annotated[bool, Query(description="Do not wait for nodes that do not answer")] = False,
+) -> WorkloadView:
+    """Cancel single indexes of an array; the others continue."""
+    row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
+    await services.submissions.cancel_tasks(principal, row.id, index, force=force)
+    return workload_view(await find_workload(services, principal, str(row.id)))
 
 
 @router.get("/{ref}/endpoints", operation_id="list_workload_endpoints", responses=problems(404))
 async def list_endpoints(services: Served, principal: User, ref: str) -> EndpointList:
-    """Where the tasks are that somebody may be sent to: they run, are ready, and are not about to leave."""
+    """List the addresses of tasks that can take traffic: they run, are ready and do not terminate."""
     row = await find_workload(services, principal, ref)
-    # First the place in the feed: what happens meanwhile is told a second time rather than never.
+    # The cursor first: an event that happens meanwhile is reported twice rather than never.
     cursor = await services.feed.end()
     async with services.database.read() as connection:
-        found = await entrances.endpoints(connection, row.id)
+        found = await task_access.endpoints(connection, row.id)
     return EndpointList(
         endpoints=[
             EndpointView(
@@ -183,7 +195,7 @@ async def get_history(
     ref: str,
     limit: Annotated[int, Query(ge=1, le=_MAX_HISTORY, description="The newest so many")] = 1000,
 ) -> HistoryList:
-    """What happened to a workload and its tasks, oldest first."""
+    """List the history of a workload and its tasks, oldest first."""
     row = await find_workload(services, principal, ref)
     async with services.database.read() as connection:
         entries = await history_views.of_workload(connection, row.id, limit=limit)
@@ -193,18 +205,21 @@ async def get_history(
 
 @router.get("/{ref}/explanation", operation_id="explain_workload", responses=problems(404))
 async def explain(services: Served, principal: User, ref: str) -> Explanation:
-    """Why a workload waits; of one that is placed, how its nodes compare with the others by now."""
+    """Explain why a workload waits, or how the nodes of a placed one compare with the others now."""
     row = await find_workload(services, principal, ref)
-    services.rates.question(principal)
-    return await services.questions.explain(row.id)
+    services.rates.query(principal)
+    explanation = await services.queries.explain(row.id)
+    if explanation.outcome == "ended" or (problem := await scheduling_problem(services)) is None:
+        return explanation
+    return explanation.model_copy(update={"scheduling": problem})
 
 
 @router.post("/{ref}/comparison", operation_id="compare_workload", responses=problems(400, 403, 404, 409, 413))
 async def compare(services: Served, principal: User, ref: str, request: WorkloadRequest) -> Comparison:
-    """Where a workload differs from what this request would make. Nothing changes."""
+    """Compare a workload with a request: the differences. Nothing changes."""
     row = await find_workload(services, principal, ref)
-    services.rates.question(principal)
-    found = await services.intake.compare(principal, row, request)
+    services.rates.query(principal)
+    found = await services.submissions.compare(principal, row, request)
     if row.user_id != principal.user_id:
         found = [each for each in found if ".environment." not in each.field]
     return Comparison(
@@ -220,37 +235,31 @@ async def compare(services: Served, principal: User, ref: str, request: Workload
 @router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404))
 async def wait(
     services: Served,
-    principal: User,
+    login: LoggedIn,
     request: Request,
     ref: str,
     wait_for: Annotated[WaitFor, Query(alias="for")] = "ended",
     version: Annotated[
         int | None, Query(ge=0, le=INT32_MAX, description="With `for=changed`: the version that is known")
     ] = None,
-    timeout: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
+    timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> WorkloadDetail:
     """The workload as soon as it has ended, runs (or has ended) or has changed, or when the seconds are over."""
+    principal = login.principal
     row = await find_workload(services, principal, ref)
     known = row.version if version is None else version
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    while True:
-        # Counted before it looks: what is committed while it looks must not be slept through.
-        count = services.changes.count
-        async with services.database.read() as connection:
-            seen = await views.progress(connection, row.id)
-        if seen is None:
-            raise NotFound(f"workload {row.name!r} was purged meanwhile")
-        left = deadline - loop.time()
-        # A server that stops answers what it knows, and the client asks another.
-        if _has_come(wait_for, seen, known) or left <= 0 or services.feed.closed:
-            break
-        only_waits(request.scope)
-        await services.changes.wait(left, count)
+    async with aclosing(watch(services, request.scope, login, row.id, timeout, _sees(row))) as looking:
+        async for last in looking:
+            async with services.database.read() as connection:
+                seen = await views.wait_state(connection, row.id)
+            if seen is None:
+                raise NotFound(f"workload {row.name!r} was purged meanwhile")
+            if last or _has_come(wait_for, seen, known):
+                break
     return await detailed(services, principal, await find_workload(services, principal, str(row.id)))
 
 
-def _has_come(wait_for: WaitFor, seen: Progress, known_version: int) -> bool:
+def _has_come(wait_for: WaitFor, seen: WaitState, known_version: int) -> bool:
     if wait_for == "changed":
         return seen.version != known_version
     return seen.ended or (wait_for == "running" and seen.status == WorkloadStatus.RUNNING)
@@ -265,7 +274,7 @@ def _has_come(wait_for: WaitFor, seen: Progress, known_version: int) -> bool:
 )
 async def get_logs(
     services: Served,
-    principal: User,
+    login: LoggedIn,
     request: Request,
     ref: str,
     task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index; the first one if not given")] = None,
@@ -275,29 +284,37 @@ async def get_logs(
     container: Annotated[Name | None, Query(description="Of a task that has several; else the first")] = None,
 ) -> Response:
     """The output of one task, as bytes."""
+    principal = login.principal
     row = await find_workload(services, principal, ref)
     media_type = "text/plain; charset=utf-8"
     if row.simulated:
         return Response(_SIMULATED_OUTPUT, media_type=media_type)
     async with services.database.read() as connection:
-        chosen = _with_output(row, await views.tasks_of(connection, row.id), task, attempt)
+        chosen = _with_output(row, await views.tasks_of(connection, row, task), task, attempt)
     if chosen.node_id is None:
         raise NotFound(
             f"the output of task {chosen.task_index} is gone: its node {chosen.node_name!r} was removed",
             code="output-gone",
         )
-    close = services.rates.open_stream(principal)
+    opened = ExitStack()
+    opened.callback(services.rates.open_stream(principal))
+    held = opened.enter_context(services.connections.opened(login, _sees(row)))
     name = container or row.template["containers"][0]["name"]
     pieces = services.logs.stream(chosen.id, chosen.node_id, container=name, tail=tail, follow=follow)
-    output = _Output(pieces, media_type, close)
-    only_waits(request.scope)
+    output = _Output(held.each(pieces), media_type, held, opened)
+    release_seat(request.scope)
     try:
         await output.begin()
     except Unavailable as problem:
         async with services.database.read() as connection:
-            server_url = await entrances.server_of(connection, chosen.node_id)
-        return await pass_on(request, elsewhere(request, problem, server_url))
+            server_url = await task_access.server_of(connection, chosen.node_id)
+        return await forward_request(request, forwarding_target(request, problem, server_url))
     return output
+
+
+def _sees(row: WorkloadRow) -> Callable[[Principal], None]:
+    """The check at the request, for as long as something about the workload stays open."""
+    return lambda principal: require_visible(principal, Action.SEE_WORK, row.target, f"workload {row.name!r}")
 
 
 def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None, attempt: int | None) -> TaskRow:
@@ -323,10 +340,13 @@ def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None, 
 class _Output(StreamingResponse):
     """A stream that closes its source however it ends, also where the client has gone before it began."""
 
-    def __init__(self, source: AsyncIterator[bytes], media_type: str, close: Callable[[], None]) -> None:
-        """`close` is called once, at the end."""
+    def __init__(
+        self, source: AsyncIterator[bytes], media_type: str, connection: OpenConnection, opened: ExitStack
+    ) -> None:
+        """`opened` is closed at the end."""
         self._source = source
-        self._when_closed = close
+        self._connection = connection
+        self._opened = opened
         self._first = asyncio.ensure_future(anext(source, None))
         super().__init__(self._pieces(), media_type=media_type)
 
@@ -342,7 +362,9 @@ class _Output(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            # A reader that does not read is not waited for.
+            with suppress(AccessRevoked):
+                await self._connection.run(super().__call__(scope, receive, send), grace_seconds=LAST_MESSAGE_SECONDS)
         finally:
             await self._close()
 
@@ -357,7 +379,7 @@ class _Output(StreamingResponse):
             yield f"\n[mooring] the output is cut off here: {error.message}\n".encode()
 
     async def _close(self) -> None:
-        self._when_closed()
+        self._opened.close()
         self._first.cancel()
         await asyncio.wait([self._first])
         if (close := getattr(self._source, "aclose", None)) is not None:
@@ -365,12 +387,13 @@ class _Output(StreamingResponse):
 
 
 @router.post(
-    "/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 403, 404, 409, 413)
+    "/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 403, 404, 409, 412, 413)
 )
 async def scale(services: Served, principal: User, ref: str, request: ScaleRequest) -> WorkloadView:
     """Change how many replicas there should be."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
-    await services.intake.scale(principal, row.id, request.replicas)
+    charge_tasks(services, principal, replicas=request.replicas)
+    await services.submissions.scale(principal, row.id, request.replicas)
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 
@@ -384,7 +407,7 @@ async def remove(
 ) -> WorkloadView:
     """Stop a workload and take it off the list; its history stays."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
-    await services.intake.remove(principal, row.id, keep=keep, force=force)
+    await services.submissions.remove(principal, row.id, keep=keep, force=force)
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 
@@ -392,12 +415,5 @@ async def remove(
 async def extend(services: Served, principal: User, ref: str, request: ExtendRequest) -> WorkloadDetail:
     """Change the time limit of a session, also while it runs."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
-    await services.intake.extend(principal, row.id, request)
+    await services.submissions.extend(principal, row.id, request)
     return await detailed(services, principal, await find_workload(services, principal, str(row.id)))
-
-
-async def detailed(services: Services, principal: Principal, row: WorkloadRow) -> WorkloadDetail:
-    async with services.database.read() as connection:
-        tasks = await views.tasks_of(connection, row.id)
-        needed = await dependencies.of(connection, [row.id])
-    return workload_detail(row, tasks, needed.get(row.id, ()), to_owner=row.user_id == principal.user_id)

@@ -1,41 +1,56 @@
-"""`mooring events`: what happened in the cluster, as far as one may see it."""
+"""`mooring events`: the events that the user may see."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import WORK, ServerOption
-from mooring.cli.output import Cell, Styled, show_line
-from mooring.cli.words import instant, status_style
+from mooring.cli.help import App
+from mooring.cli.input.options import WORK, ServerOption
+from mooring.cli.rendering.formatting import instant, status_style
+from mooring.cli.rendering.output import Cell, Styled, show_line
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.api import EventView
+    from mooring.wire.cluster.events import EventView
 
-app = typer.Typer()
+app = App()
 
 _PAGE = 1000
 
 
 @app.command(rich_help_panel=WORK)
 def events(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events until Ctrl-C.")] = False,
     since: Annotated[
         str | None,
-        typer.Option(metavar="CURSOR", help="What came after it; else all that is kept, with --follow from now on."),
+        typer.Option(
+            metavar="CURSOR", help="Cursor to continue after (default: all stored events, or new events with --follow)."
+        ),
     ] = None,
-    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of one workload.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with what decisions saw.")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=1, help="Maximum number of events: the newest, or the first with --since or --follow."
+        ),
+    ] = None,
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only events of this workload.")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, with decision details.")
+    ] = False,
     server: ServerOption = None,
 ) -> None:
-    """Show events, each with the cursor to go on from. Users see those of their own workloads, admins all."""
+    """Show events, each with its cursor. Users see events of their own workloads, administrators see all."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.events(since, expand=True, workload=workload) if follow else _pages(client, since, workload)
+        if limit is not None:
+            found = islice(found, limit) if follow or since else iter(deque(found, maxlen=limit))
         for event in found:
             if json:
                 print(event.model_dump_json(exclude_none=True), flush=True)
@@ -65,4 +80,5 @@ def _line(event: EventView) -> list[Cell]:
         f"{event.cursor}  {instant(event.at)}  {event.noun} {what or event.id}  ",
         Styled(event.kind.lower(), status_style(event.kind)),
         where,
+        f": {event.details['message']}" if event.kind == "unschedulable" and event.details else "",
     ]

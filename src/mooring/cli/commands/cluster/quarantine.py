@@ -1,4 +1,4 @@
-"""`mooring quarantine`: tasks that run on nodes and that the database does not know."""
+"""`mooring quarantine`: tasks that run on nodes but are not in the database."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import CLUSTER, OutputOption, ServerOption
-from mooring.cli.output import Column, Format, show_json, show_line, show_table
-from mooring.cli.words import age, instant, plural
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import CLUSTER, OutputOption, ServerOption
+from mooring.cli.rendering.formatting import age, instant, plural
+from mooring.cli.rendering.output import (
+    TABLE,
+    Column,
+    Format,
+    Listing,
+    show_document,
+    show_line,
+    show_table,
+)
 
 if TYPE_CHECKING:
-    from mooring.wire.quarantine import QuarantineEnd, QuarantineList
+    from mooring.wire.cluster.quarantine import QuarantineEnd, QuarantineList
 
-app = typer.Typer()
-quarantine_app = typer.Typer(invoke_without_command=True)
+app = App()
+quarantine_app = App(invoke_without_command=True)
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel=CLUSTER)
 
 _COLUMNS = (Column("NODE"), Column("TASK"), Column("WORKLOAD"), Column("SEEN", number=True), Column("ENDS"))
 
 
 @quarantine_app.callback()
-def quarantine(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """List tasks that nodes run unknown to the database, as after a restore; or let them be ended."""
+@with_groups
+def quarantine(ctx: typer.Context, output: Listing = TABLE, server: ServerOption = None) -> None:
+    """List or stop tasks that run on nodes but are not in the database, for example after a restore."""
     if ctx.invoked_subcommand is not None:
         return
     from mooring.cli.connection import connect
@@ -33,31 +44,33 @@ def quarantine(ctx: typer.Context, output: OutputOption = Format.TABLE, server: 
 
 @quarantine_app.command()
 def end(
-    target: Annotated[str | None, typer.Argument(metavar="NODE|TASK", help="All of a node, or one task.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Those of every node.")] = False,
+    target: Annotated[
+        str | None, typer.Argument(metavar="NODE|TASK", help="Node, for all of its tasks, or the id of a task.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Stop the tasks of all nodes.")] = False,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Let tasks be ended that the database does not know."""
+    """Stop tasks that are not in the database."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         left = client.end_quarantined(_request(target, everything))
-    if output is Format.JSON:
-        show_json(left)
+    if output.is_document:
+        show_document(left, output)
     else:
-        ending = sum(task.confirmed_by is not None for task in left.tasks)
-        show_line(f"{plural(ending, 'task')} will be ended")
+        confirmed = sum(task.confirmed_by is not None for task in left.tasks)
+        show_line(f"{plural(confirmed, 'task')} will be stopped")
 
 
 def _request(target: str | None, everything: bool) -> QuarantineEnd:
     from uuid import UUID
 
-    from mooring.cli.requests import build, checked_name
-    from mooring.wire.quarantine import QuarantineEnd
+    from mooring.cli.input.requests import build, checked_name
+    from mooring.wire.cluster.quarantine import QuarantineEnd
 
     if (target is None) is not everything:
-        raise typer.BadParameter("name a node or a task, or say --all")
+        raise typer.BadParameter("give a node, the id of a task, or --all")
     if target is None:
         return QuarantineEnd(everything=True)
     try:
@@ -66,9 +79,9 @@ def _request(target: str | None, everything: bool) -> QuarantineEnd:
         return build(QuarantineEnd, node=checked_name(target))
 
 
-def _show(found: QuarantineList, output: Format) -> None:
-    if output is Format.JSON:
-        show_json(found)
+def _show(found: QuarantineList, output: Listing) -> None:
+    if output.is_document:
+        show_document(found, output)
         return
     rows = [
         [

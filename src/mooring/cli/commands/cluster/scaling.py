@@ -1,4 +1,4 @@
-"""`mooring scaling` and `mooring pool template`: pools that grow and shrink."""
+"""`mooring scaling` and `mooring pool template`: autoscaling of pools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.commands.pools import PoolArgument, pool_app
-from mooring.cli.options import (
+from mooring.cli.commands.cluster.pools import PoolArgument, pool_app
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import (
     CLUSTER,
     GpuOption,
     LabelOption,
@@ -19,20 +21,37 @@ from mooring.cli.options import (
     StorageOption,
     TaintOption,
 )
-from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, age, amounts, duration, shortened, status_style
+from mooring.cli.rendering.formatting import (
+    NOTHING,
+    age,
+    amounts,
+    duration,
+    shortened,
+    status_style,
+)
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Format,
+    Listing,
+    Styled,
+    show_document,
+    show_line,
+    show_table,
+)
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.scaling import ScaleRequestView, TemplateDevices, TemplateView
+    from mooring.wire.cluster.scaling import ScaleRequestView, TemplateDevices, TemplateView
 
-app = typer.Typer()
-template_app = typer.Typer(help="The kinds of nodes that a pool can be given more of.", no_args_is_help=True)
+app = App()
+template_app = App(help="Manage node templates, from which a pool scales up.", no_args_is_help=True)
 pool_app.add_typer(template_app, name="template")
 
 _TEMPLATE_COLUMNS = (
     Column("NAME"),
-    Column("RESOURCES"),
+    Column("RESOURCES", cut=True),
     Column("COST", number=True),
     Column("BOOT", number=True),
     Column("LEAST", number=True),
@@ -41,7 +60,7 @@ _TEMPLATE_COLUMNS = (
     Column("LICENCE"),
     Column("MACHINE IMAGE"),
     Column("ARCH", wide=True),
-    Column("RUNTIMES", wide=True),
+    Column("RUNTIMES", wide=True, cut=True),
 )
 _REQUEST_COLUMNS = (
     Column("REQUEST"),
@@ -51,9 +70,9 @@ _REQUEST_COLUMNS = (
     Column("JOINED", number=True),
     Column("AGE", number=True),
     Column("ATTEMPTS", number=True),
-    Column("ERROR"),
+    Column("ERROR", cut=True),
 )
-_UNMET_COLUMNS = (Column("NO NODES FOR"), Column("POOL"), Column("REASON"))
+_UNMET_COLUMNS = (Column("NO NODES FOR"), Column("POOL"), Column("REASON", cut=True))
 _ADVICE_COLUMNS = (Column("NODE"), Column("POOL"), Column("ADVICE"), Column("SINCE", number=True))
 _ERROR_SHOWN = 60
 
@@ -67,39 +86,41 @@ TemplateArgument = Annotated[str, typer.Argument(metavar="TEMPLATE", help="The t
 
 
 @app.command(rich_help_panel=CLUSTER)
+@with_groups
 def scaling(
-    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only of this pool.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Requests at most.")] = 20,
-    output: OutputOption = Format.TABLE,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only this pool.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of requests.")] = 20,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Show which nodes were asked for, for what none are, and which nodes may go."""
+    """Show requested nodes, work that no template fits, and nodes that may be removed."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.scaling(pool=pool, limit=limit)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     show_table(_REQUEST_COLUMNS, [_request_row(each) for each in found.requests], output)
-    if found.unmet:
+    if found.unmet and output.is_table:
         print()
         unmet = [[each.workload or str(each.workload_id), each.pool, each.message] for each in found.unmet]
         show_table(_UNMET_COLUMNS, unmet, output)
-    if found.advice:
+    if found.advice and output.is_table:
         print()
         show_table(_ADVICE_COLUMNS, [[a.node, a.pool, a.step, age(a.since)] for a in found.advice], output)
 
 
 @template_app.command("list")
-def list_templates(name: PoolArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+@with_groups
+def list_templates(name: PoolArgument, output: Listing = TABLE, server: ServerOption = None) -> None:
     """List the node templates of a pool."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.node_templates(name)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
     else:
         show_table(_TEMPLATE_COLUMNS, [_template_row(each) for each in found.templates], output)
 
@@ -108,44 +129,53 @@ def list_templates(name: PoolArgument, output: OutputOption = Format.TABLE, serv
 def set_template(
     name: PoolArgument,
     template: TemplateArgument,
-    cpu: Annotated[str, typer.Option(metavar="CORES", help="Processor cores.")],
-    memory: Annotated[str, typer.Option(metavar="BYTES", help="Main memory, such as 64Gi.")],
+    cpu: Annotated[str, typer.Option(metavar="CORES", help="CPU cores.")],
+    memory: Annotated[str, typer.Option(metavar="BYTES", help="Memory, such as 64Gi.")],
     gpu: GpuOption = None,
     storage: StorageOption = None,
     slot: SlotOption = None,
     device: Annotated[
         list[str] | None,
-        typer.Option(
-            "--device", metavar="SLOT=COUNT[:MODEL[:MEMORY]]", help="What its devices are: gpu=4:A100:80Gi. Again."
-        ),
+        typer.Option("--device", metavar="SLOT=COUNT[:MODEL[:MEMORY]]", help="Devices: gpu=4:A100:80Gi; repeatable."),
     ] = None,
-    cost: Annotated[int | None, typer.Option(min=1, help="Of one node for an hour, in a unit of your own.")] = None,
+    cost: Annotated[int | None, typer.Option(min=1, help="Price of a node per hour, in any unit.")] = None,
     boot: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From the request until it runs tasks: 20m, unless you say.")
+        str | None, typer.Option(metavar="TIME", help="Time from the request until the node runs tasks (default 20m).")
     ] = None,
-    least: Annotated[int | None, typer.Option(min=0, help="So many of its nodes stay although they are idle.")] = None,
-    most: Annotated[int | None, typer.Option(min=0, help="At most so many of its nodes.")] = None,
+    least: Annotated[
+        int | None, typer.Option(min=0, help="Minimum number of nodes of this template, even if idle.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(min=0, help="Maximum number of nodes of this template.")] = None,
     region: RegionOption = None,
-    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Its processor family.")] = None,
+    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="CPU architecture.")] = None,
     runtime: Annotated[
-        list[Runtime] | None, typer.Option("--runtime", help="What its nodes run; else what the pool does. Again.")
+        list[Runtime] | None,
+        typer.Option("--runtime", help="Runtime of the nodes (default: the pool's runtimes); repeatable."),
     ] = None,
     label: LabelOption = None,
     taint: TaintOption = None,
-    licence: Annotated[str | None, typer.Option(metavar="LICENCE", help="The licence of its nodes.")] = None,
-    machine_image: Annotated[str | None, typer.Option(metavar="NAME", help="What its nodes are made from.")] = None,
-    machine_image_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="The version of that image.")
+    licence: Annotated[str | None, typer.Option(metavar="LICENCE", help="Licence of the nodes.")] = None,
+    machine_image: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Image that the nodes are created from.")
     ] = None,
-    max_tasks: Annotated[int | None, typer.Option(min=1, help="At most so many tasks on a node.")] = None,
+    machine_image_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Version of the machine image.")
+    ] = None,
+    max_tasks: Annotated[int | None, typer.Option(min=1, help="Maximum number of tasks on a node.")] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Say what nodes a pool can be given, or say it anew. What is not given is the default."""
+    """Create or replace a node template of a pool. Options that are not given have their defaults."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import assignments, build, checked_name, resources, taints
-    from mooring.model.durations import parse_duration
-    from mooring.wire.scaling import TemplateRequest
+    from mooring.cli.input.requests import (
+        assignments,
+        build,
+        checked_name,
+        resources,
+        taints,
+    )
+    from mooring.model.calendar.durations import parse_duration
+    from mooring.wire.cluster.scaling import TemplateRequest
 
     checked_name(template, what="template name")
     request = build(
@@ -168,15 +198,15 @@ def set_template(
     )
     with connect(server) as client:
         made = client.put_node_template(name, template, request)
-    if output is Format.JSON:
-        show_json(made)
+    if output.is_document:
+        show_document(made, output)
     else:
         show_line(f"{name}/{template}: set")
 
 
 @template_app.command("remove")
 def remove_template(name: PoolArgument, template: TemplateArgument, server: ServerOption = None) -> None:
-    """Ask for no more nodes of a template; those that there are stay."""
+    """Remove a node template. Its existing nodes are kept."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -185,8 +215,8 @@ def remove_template(name: PoolArgument, template: TemplateArgument, server: Serv
 
 
 def _devices(written: list[str] | None) -> dict[str, list[TemplateDevices]]:
-    from mooring.cli.requests import assignments, build
-    from mooring.wire.scaling import TemplateDevices
+    from mooring.cli.input.requests import assignments, build
+    from mooring.wire.cluster.scaling import TemplateDevices
 
     found: dict[str, list[TemplateDevices]] = {}
     for text in written or ():

@@ -1,4 +1,4 @@
-"""`mooring timeline`: the hours ahead as a picture."""
+"""`mooring timeline`: a chart of the hours ahead."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import CLUSTER, OutputOption, ServerOption
-from mooring.cli.output import Format, Styled, show_json, show_line
-from mooring.cli.words import amounts, plural
+from mooring.cli.help import App
+from mooring.cli.input.options import CLUSTER, OutputOption, ServerOption
+from mooring.cli.rendering.formatting import amounts, plural
+from mooring.cli.rendering.output import (
+    Format,
+    Styled,
+    show_document,
+    show_line,
+)
 from mooring.model.errors import InvalidInput
-from mooring.model.slots import format_amounts
+from mooring.model.resources.slots import format_amounts
 
 if TYPE_CHECKING:
-    from mooring.wire.timeline import OutlookView, SlotOutlook, TimelineView
+    from mooring.wire.cluster.timeline import ForecastView, SlotForecast, TimelineView
 
-app = typer.Typer()
+app = App()
 
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _PLAIN_HEIGHTS = " .:-=+*#@"
-"""Where the terminal cannot show the others."""
+"""For terminals without block characters."""
 _LABEL = 9
 _WIDTH = 80
 _LINES = (("running", "green"), ("booked", "magenta"), ("planned", "yellow"), ("free", ""))
@@ -30,25 +36,27 @@ _LINES = (("running", "green"), ("booked", "magenta"), ("planned", "yellow"), ("
 
 @app.command(rich_help_panel=CLUSTER)
 def timeline(
-    pool: Annotated[str | None, typer.Option(metavar="POOL", help="One pool alone.")] = None,
-    hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="How far ahead.")] = 24,
-    slot: Annotated[str, typer.Option(metavar="SLOT", help="What is looked at: cpu, memory, gpu, …")] = "cpu",
-    nodes: Annotated[bool, typer.Option("--nodes", help="What is free of each node.")] = False,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only this pool.")] = None,
+    hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="Period to show.")] = 24,
+    slot: Annotated[str, typer.Option(metavar="SLOT", help="Slot to show: cpu, memory, gpu, …")] = "cpu",
+    nodes: Annotated[bool, typer.Option("--nodes", help="Show the free capacity of each node.")] = False,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Draw what runs, is booked, planned and free in the time ahead; a full column is all that there is."""
+    """Draw running, booked, planned and free capacity over time. A full column is the total capacity."""
     from mooring.cli.connection import connect
 
     steps = _WIDTH - _LABEL - 1
     with connect(server) as client:
         found = client.timeline(pool, hours=hours, steps=steps, nodes=nodes)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     known = sorted({one.slot for each in found.outlooks for one in each.slots})
     if known and slot not in known:
-        raise InvalidInput(f"no node has {slot[:40]!r}; there are: {', '.join(known)}", code="unknown-slot")
+        raise InvalidInput(
+            f"no node has the slot {slot[:40]!r}; available slots: {', '.join(known)}", code="unknown-slot"
+        )
     label = max((len(each.node or "") for each in found.outlooks), default=0) if nodes else 0
     scale = " " * max(_LABEL, label + 1) + _scale(found, hours)
     for each in found.outlooks:
@@ -63,7 +71,7 @@ def timeline(
         show_line(scale)
 
 
-def _show_pool(pool: OutlookView, slot: SlotOutlook, scale: str) -> None:
+def _show_pool(pool: ForecastView, slot: SlotForecast, scale: str) -> None:
     capacity = amounts(format_amounts({slot.slot: slot.capacity}))
     show_line(Styled(f"{pool.pool}: {capacity} on {plural(pool.nodes, 'node')}", "bold"))
     for name, style in _LINES:
@@ -75,7 +83,7 @@ def _show_pool(pool: OutlookView, slot: SlotOutlook, scale: str) -> None:
 
 
 def _bars(levels: Sequence[int], capacity: int) -> str:
-    """A column per step; what is not nothing is seen."""
+    """Return a column per step; any amount above zero is visible."""
     heights = _HEIGHTS if _can_show(_HEIGHTS) else _PLAIN_HEIGHTS
     most = len(heights) - 1
     return "".join(
@@ -92,7 +100,7 @@ def _can_show(text: str) -> bool:
 
 
 def _scale(found: TimelineView, hours: int) -> str:
-    """The times under a picture, as many as there is room for."""
+    """Return the time labels under a chart, as many as fit."""
     marks, line = 6, ""
     for mark in range(marks):
         at = (found.starts_at + timedelta(hours=hours * mark / marks)).astimezone()

@@ -1,4 +1,4 @@
-"""`mooring token create`: let a machine join."""
+"""`mooring token create`: join tokens for machines."""
 
 from __future__ import annotations
 
@@ -8,38 +8,53 @@ from typing import Annotated
 import typer
 
 from mooring.cli.exits import say
-from mooring.cli.options import CLUSTER, LabelOption, OutputOption, RegionOption, ServerOption, TaintOption
-from mooring.cli.output import Format, show_json
-from mooring.cli.words import instant
+from mooring.cli.help import App
+from mooring.cli.input.durations import seconds_at_least
+from mooring.cli.input.options import (
+    CLUSTER,
+    LabelOption,
+    OutputOption,
+    RegionOption,
+    ServerOption,
+    TaintOption,
+)
+from mooring.cli.rendering.formatting import instant
+from mooring.cli.rendering.output import Format, show_document
 
-app = typer.Typer()
-token_app = typer.Typer(help="Tokens with which machines join.", no_args_is_help=True)
+app = App()
+token_app = App(help="Manage join tokens for machines.", no_args_is_help=True)
 app.add_typer(token_app, name="token", rich_help_panel=CLUSTER)
 
 
 @token_app.callback()
 def token() -> None:
-    """Tokens with which machines join."""
+    """Manage join tokens for machines."""
 
 
 @token_app.command()
 def create(
-    name: Annotated[str, typer.Option(metavar="NODE", help="What the node will be called.")],
-    pool: Annotated[str | None, typer.Option(metavar="POOL", help="The pool that it joins.")] = None,
+    name: Annotated[str, typer.Option(metavar="NODE", help="Name of the node.")],
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Pool that the node joins.")] = None,
     region: RegionOption = None,
     label: LabelOption = None,
     taint: TaintOption = None,
     expires_in: Annotated[
-        int | None, typer.Option(metavar="SECONDS", min=10, help="How long the token can be used.")
+        float | None,
+        typer.Option(metavar="TIME", parser=seconds_at_least(10), help="Lifetime of the token: 30m (default 1h)."),
     ] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Make a token for one machine, and show the command to run there."""
+    """Create a join token for one machine, and print the command to run there."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import assignments, build, checked_name, taints
+    from mooring.cli.input.requests import (
+        assignments,
+        build,
+        checked_name,
+        taints,
+    )
     from mooring.client.address import is_loopback
-    from mooring.wire.api import JoinTokenRequest
+    from mooring.wire.cluster.nodes import JoinTokenRequest
 
     request = build(
         JoinTokenRequest,
@@ -48,15 +63,17 @@ def create(
         region=region,
         labels=assignments(label, option="--label") or None,
         taints=taints(taint) or None,
-        expires_in_seconds=expires_in,
+        expires_in_seconds=None if expires_in is None else int(expires_in),
     )
     with connect(server) as client:
         made = client.create_join_token(request)
         address = client.server
-    if output is Format.JSON:
-        show_json(made)
+    if output.is_document:
+        show_document(made, output)
         return
-    print(shlex.join(["mooring", "agent", "--server", address, "--token", made.token, "--name", made.name]))
+    # In the environment, since other users of the machine can read its process list.
+    command = shlex.join(["mooring", "agent", "--server", address, "--name", made.name])
+    print(f"MOORING_JOIN_TOKEN={shlex.quote(made.token)} {command}")
     say(f"run this on the machine before {instant(made.expires_at)}; the token works once, for {made.name}")
     if is_loopback(address):
-        say(f"hint: other machines cannot reach {address}; put the server's own address there")
+        say(f"hint: other machines cannot reach {address}; use an address of the server that they can reach")

@@ -1,23 +1,43 @@
-"""`mooring leader`, `servers` and `loops`: who leads, who else is there, and what the leader does."""
+"""`mooring leader`, `servers` and `loops`: the leader, the other servers, and background work."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import typer
 
-from mooring.cli.options import SERVER, OutputOption, ServerOption
-from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, age, duration, instant, plural
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import SERVER, OutputOption, ServerOption
+from mooring.cli.rendering.formatting import (
+    NOTHING,
+    age,
+    duration,
+    instant,
+    plural,
+)
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Format,
+    Listing,
+    Styled,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.operations import LoopView, ServerView
+    from mooring.wire.cluster.operations import BackgroundTaskView, LoopView, ServerView, StartErrors
 
-app = typer.Typer()
-leader_app = typer.Typer(help="Show who leads; let it resign, or try everything at once.", invoke_without_command=True)
+app = App()
+leader_app = App(help="Show the leader; make it resign or run a scheduling pass.", invoke_without_command=True)
 app.add_typer(leader_app, name="leader", rich_help_panel=SERVER)
 
 _SERVERS = (
@@ -28,7 +48,10 @@ _SERVERS = (
     Column("SEEN", number=True),
     Column("UP", number=True),
     Column("URL"),
+    Column("ELECTION", wide=True),
+    Column("PROBLEM"),
 )
+_SERVERS_WELL = tuple(replace(column, wide=column.wide or column.title == "PROBLEM") for column in _SERVERS)
 _LOOPS = (
     Column("LOOP"),
     Column("OUTCOME"),
@@ -40,31 +63,47 @@ _LOOPS = (
     Column("BY TIMER", number=True),
     Column("SERVER", wide=True),
     Column("TERM", wide=True, number=True),
-    Column("ERROR"),
+    Column("ERROR", cut=True),
+)
+_BACKGROUND = (
+    Column("BACKGROUND TASK"),
+    Column("STATUS"),
+    Column("RUNNING FOR", number=True),
+    Column("FAILURES", number=True),
+    Column("LAST FAILURE", number=True),
+    Column("SERVER"),
+    Column("ERROR", cut=True),
 )
 _STYLES = {"leader": "green", "standby": "green", "silent": "red", "ok": "green", "failed": "red", "late": "yellow"}
+_STYLES |= {"running": "green", "restarting": "yellow", "failing": "red"}
 _LATE_AFTER = timedelta(seconds=15)
-"""A turn may take a moment, and reports are some seconds old."""
+"""Allowance for a running iteration and for the age of a report, before a loop counts as late."""
 _HAND_OVER_SECONDS = 10.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 @leader_app.callback()
 def leader(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show who leads, since when, and who would take its place."""
+    """Show the leader, since when it leads, and the standby servers."""
     if ctx.invoked_subcommand is not None:
         return
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.leader()
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     name = found.name or "nobody yet"
+    if found.vacant:
+        leading: Cell = Styled(_vacancy(found.vacant_since), "red")
+    else:
+        leading = Styled(f"{name} (silent)", "red") if found.silent else Styled(name, "green")
     show_fields(
         [
-            ("leader", Styled(f"{name} (silent)", "red") if found.silent else Styled(name, "green")),
+            ("leader", leading),
+            ("reason", found.vacant_reason or ""),
+            ("last leader", name if found.vacant and found.name else ""),
             ("term", str(found.term)),
             ("since", f"{instant(found.since)} ({age(found.since)})" if found.since else ""),
             ("chosen by", found.coordination or ""),
@@ -76,25 +115,25 @@ def leader(ctx: typer.Context, output: OutputOption = Format.TABLE, server: Serv
 
 @leader_app.command()
 def resign(server: ServerOption = None) -> None:
-    """Let the leader hand over to a standby. Ask the leader itself."""
+    """Make the leader hand over to a standby. The request must go to the leader."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         before = client.leader()
         client.resign()
         show_line(f"{before.name}: resigned from term {before.term}")
-        show_line(_successor(client, before.term))
+        show_line(_next_leader(client, before.term))
 
 
 @leader_app.command(name="pass")
 def run_pass(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Let the leader try everything that waits at once. Ask the leader itself."""
+    """Make the leader try all pending work now. The request must go to the leader."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.run_pass()
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     show_line(
         f"{plural(found.placed, 'workload')} placed, {found.waiting} waiting, {found.impossible} impossible "
@@ -103,39 +142,62 @@ def run_pass(output: OutputOption = Format.TABLE, server: ServerOption = None) -
 
 
 @app.command(rich_help_panel=SERVER)
-def servers(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show the servers: who leads, who stands by, and who was not seen lately."""
+@with_groups
+def servers(output: Listing = TABLE, server: ServerOption = None) -> None:
+    """Show the servers: the leader, the standbys, and those that stopped reporting."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.servers()
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
     else:
-        show_table(_SERVERS, [_server_row(one) for one in found.servers], output)
+        columns = _SERVERS if any(one.problem for one in found.servers) else _SERVERS_WELL
+        show_table(columns, [_server_row(one) for one in found.servers], output)
+        if found.vacant_reason is not None and output.is_table:
+            show_line(Styled(f"Leader: {_vacancy(found.vacant_since)}. {found.vacant_reason}", "red"))
 
 
 @app.command(rich_help_panel=SERVER)
-def loops(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show what each loop of the leader did last, and what it could not do."""
+@with_groups
+def loops(output: Listing = TABLE, server: ServerOption = None) -> None:
+    """Show the leader's control loops, the background tasks of servers, and failed ones of agents."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.loops()
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
     else:
         at = datetime.now(UTC)
         show_table(_LOOPS, [_loop_row(loop, at) for loop in found.loops], output)
+        if found.start_errors is not None and output.is_table:
+            show_line("")
+            show_line(_start_errors(found.start_errors))
+        if found.background and output.is_table:
+            show_line("")
+            show_table(_BACKGROUND, [_background_row(task, at) for task in found.background], output)
 
 
-def _successor(client: Client, term: int) -> str:
-    """Who leads after that term, as soon as somebody does."""
+def _start_errors(errors: StartErrors) -> str:
+    return (
+        f"Predicted starts: {plural(errors.workloads, 'workload')} in 7 days,"
+        f" error median {duration(errors.median_seconds)}, p90 {duration(errors.p90_seconds)},"
+        f" {errors.late} late, {errors.moved} moved before"
+    )
+
+
+def _vacancy(since: datetime | None) -> str:
+    return f"none since {instant(since)} ({age(since)})" if since else "nobody yet"
+
+
+def _next_leader(client: Client, term: int) -> str:
+    """Wait for a leader after that term, and return its row."""
     deadline = time.monotonic() + _HAND_OVER_SECONDS
-    while (found := client.leader()).term == term:
+    while (found := client.leader()).term == term or found.vacant:
         if time.monotonic() > deadline:
-            return "nobody leads yet; `mooring leader` shows who comes"
-        time.sleep(_LOOK_SECONDS)
+            return "no server leads yet; `mooring leader` shows the next leader"
+        time.sleep(_POLL_SECONDS)
     return f"{found.name}: leads in term {found.term}"
 
 
@@ -148,6 +210,8 @@ def _server_row(server: ServerView) -> list[Cell]:
         age(server.last_seen_at),
         age(server.started_at),
         server.url,
+        server.election or "",
+        server.problem or "",
     ]
 
 
@@ -166,6 +230,18 @@ def _loop_row(loop: LoopView, at: datetime) -> list[Cell]:
         loop.server,
         str(loop.term),
         loop.error or "",
+    ]
+
+
+def _background_row(task: BackgroundTaskView, at: datetime) -> list[Cell]:
+    return [
+        task.name,
+        Styled(task.status, _STYLES[task.status]),
+        age(task.started_at, until=at),
+        str(task.failures),
+        age(task.failed_at, until=at),
+        task.server,
+        task.error or "",
     ]
 
 

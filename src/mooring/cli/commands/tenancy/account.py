@@ -1,4 +1,4 @@
-"""`mooring login`, `logout`, `passwd` and `whoami`: who you are to the server."""
+"""`mooring login`, `logout`, `passwd` and `whoami`: the user's own account."""
 
 from __future__ import annotations
 
@@ -8,38 +8,44 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import ACCOUNT, OutputOption, ServerOption
-from mooring.cli.output import Format, show_fields, show_json, show_line
-from mooring.cli.prompts import ask_new_password, ask_password, read_lines
-from mooring.cli.words import instant
+from mooring.cli.help import App
+from mooring.cli.input.options import ACCOUNT, OutputOption, ServerOption
+from mooring.cli.input.prompts import ask_new_password, ask_password, read_lines
+from mooring.cli.rendering.formatting import instant
+from mooring.cli.rendering.output import (
+    Format,
+    show_document,
+    show_fields,
+    show_line,
+)
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mooring.client.local import LocalServer
 
-app = typer.Typer()
+app = App()
 
 CaFileOption = Annotated[
-    Path | None, typer.Option("--ca-file", metavar="FILE", help="The authority that signed the server's certificate.")
+    Path | None, typer.Option("--ca-file", metavar="FILE", help="CA certificate of the server (PEM).")
 ]
 PasswordStdinOption = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
 
 
 @app.command(rich_help_panel=ACCOUNT)
 def login(
-    username: Annotated[str | None, typer.Option("--username", "-u", metavar="NAME", help="Who you are.")] = None,
+    username: Annotated[str | None, typer.Option("--username", "-u", metavar="NAME", help="User name.")] = None,
     password_stdin: PasswordStdinOption = False,
     keypair: Annotated[
         str | None,
-        typer.Option(metavar="ACCESS_KEY", help="Log in with a keypair; its secret is asked for as a password is."),
+        typer.Option(metavar="ACCESS_KEY", help="Access key to log in with; prompts for its secret."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The data folder of a server on this machine.")
+        Path | None, typer.Option(metavar="FOLDER", help="Data folder of a server on this machine.")
     ] = None,
     ca_file: CaFileOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Log in. On the machine and as the user that runs `mooring up`, nothing needs to be typed."""
+    """Log in. The user that runs `mooring up` needs no password on the same machine."""
     from mooring.cli.connection import connect
     from mooring.client.local import ADMIN, admin_password
 
@@ -51,64 +57,70 @@ def login(
     with connect(local.url if local else server, ca_file=authority) as client:
         password = admin_password(local.data) if local and username in (None, ADMIN) and not password_stdin else None
         if data and username is None and not password_stdin and password is None:
-            raise InvalidInput(f"{data} holds no admin password that you may read; log in with --username")
+            raise InvalidInput(f"{data} has no admin password that you can read; log in with --username")
         from_folder = local.data.resolve() if local and password else None
         name = username or (ADMIN if from_folder else _ask_username())
         if password is None:
             password = read_lines(1)[0] if password_stdin else ask_password(f"Password of {name}")
         token = client.login(name, password, remember=True, data_folder=from_folder, ca_file=authority)
         address = client.server
-    show_line(f"logged in to {address} as {name}; the login is renewed by itself and lasts {_hours(token.expires_in)}")
+    show_line(
+        f"logged in to {address} as {name}; the login lasts {_hours(token.expires_in)} and is renewed automatically"
+    )
 
 
 @app.command(rich_help_panel=ACCOUNT)
 def logout(
-    all_: Annotated[bool, typer.Option("--all", help="Forget the logins to all servers.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Remove the logins to all servers.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Forget the login on this machine."""
+    """Remove the stored login from this machine."""
     from mooring.client.address import resolve_server
     from mooring.client.credentials import CredentialStore
 
     store = CredentialStore.of_user()
     for address in store.servers() if all_ else [resolve_server(server, store)]:
         known = store.forget(address)
-        show_line(f"logged out of {address}" if known else f"there was no login to {address}")
+        show_line(f"logged out of {address}" if known else f"not logged in to {address}")
 
 
 @app.command(rich_help_panel=ACCOUNT)
 def passwd(
     password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the old and the new password, a line each.")
+        bool,
+        typer.Option("--password-stdin", help="Read the old and the new password from standard input, one per line."),
+    ] = False,
+    revoke_keypairs: Annotated[
+        bool, typer.Option("--revoke-keypairs", help="Also deactivate your keypairs that have a secret.")
     ] = False,
     server: ServerOption = None,
 ) -> None:
-    """Change your password."""
+    """Change your password. Your other logins end; keypairs stay valid unless you revoke them."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build
-    from mooring.wire.api import PasswordChange
+    from mooring.cli.input.requests import build
+    from mooring.wire.tenancy.users import PasswordChange
 
     with connect(server) as client:
         name = client.me().username
         if password_stdin:
             old, new = read_lines(2)
         else:
-            old, new = ask_password(f"Present password of {name}"), ask_new_password(name)
+            old, new = ask_password(f"Current password of {name}"), ask_new_password(name)
         build(PasswordChange, old_password=old, new_password=new)
-        client.change_password(old, new)
-    show_line(f"the password of {name} is changed")
+        client.change_password(old, new, revoke_keypairs=revoke_keypairs)
+    show_line(f"{name}: password changed")
 
 
 @app.command(rich_help_panel=ACCOUNT)
 def whoami(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show who you are to the server."""
+    """Show the user that you are logged in as."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         user = client.me()
         address = client.server
-    if output is Format.JSON:
-        show_json(user)
+    if output.is_document:
+        show_document(user, output)
         return
     show_fields(
         [
@@ -124,7 +136,7 @@ def whoami(output: OutputOption = Format.TABLE, server: ServerOption = None) -> 
 
 
 def _keep_keypair(access_key: str, secret_stdin: bool, ca_file: Path | None, server: str | None) -> None:
-    """Try a keypair and remember it for the server."""
+    """Check a keypair and store it for the server."""
     import time
 
     from mooring.client import Client
@@ -144,7 +156,7 @@ def _keep_keypair(access_key: str, secret_stdin: bool, ca_file: Path | None, ser
 
 
 def _local_server(server: str | None, data: Path | None) -> LocalServer | None:
-    """The server of this machine, if that is the one to log in to."""
+    """Return the server of this machine, if it is the one to log in to."""
     import os
 
     from mooring.client.address import canonical_address
@@ -152,7 +164,7 @@ def _local_server(server: str | None, data: Path | None) -> LocalServer | None:
 
     local = find_local_server(data)
     if data is not None and local is None:
-        raise InvalidInput(f"{data} holds no record of a server; was it started with --data {data}?")
+        raise InvalidInput(f"{data} has no record of a server; was the server started with --data {data}?")
     named = server or os.environ.get("MOORING_SERVER")
     if local is None or (named and canonical_address(named) != canonical_address(local.url)):
         return None
@@ -161,12 +173,12 @@ def _local_server(server: str | None, data: Path | None) -> LocalServer | None:
 
 def _ask_username() -> str:
     if not sys.stdin.isatty():
-        raise InvalidInput("there is nobody to ask for a name; give --username")
+        raise InvalidInput("cannot ask for a user name without a terminal; use --username")
     answer: str = typer.prompt("Username", err=True)
     return answer
 
 
 def _hours(seconds: int) -> str:
-    from mooring.cli.words import duration
+    from mooring.cli.rendering.formatting import duration
 
     return duration(seconds)

@@ -1,4 +1,4 @@
-"""`mooring actions`: what administrators did."""
+"""`mooring actions`: the log of administrative actions."""
 
 from __future__ import annotations
 
@@ -7,33 +7,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mooring.cli.options import TENANTS, OutputOption, ServerOption
-from mooring.cli.output import Cell, Column, Format, show_json, show_table
-from mooring.cli.words import NOTHING, instant
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import TENANTS, ServerOption
+from mooring.cli.rendering.formatting import NOTHING, instant
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Listing,
+    show_document,
+    show_table,
+)
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.tenants import ActionView
+    from mooring.wire.tenancy.tenants import ActionView
 
-app = typer.Typer()
+app = App()
 
 
 @app.command(rich_help_panel=TENANTS)
+@with_groups
 def actions(
-    noun: Annotated[str | None, typer.Option(metavar="NOUN", help="Only to a user, pool, policy, node, …")] = None,
-    object_: Annotated[str | None, typer.Option("--object", metavar="NAME", help="Only to what has this name.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Such as 2026-01-31 or 2026-01-31T12:00.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
-    output: OutputOption = Format.TABLE,
+    noun: Annotated[
+        str | None,
+        typer.Option(metavar="NOUN", help="Only actions on this kind of object: user, pool, policy, node, …"),
+    ] = None,
+    object_: Annotated[
+        str | None, typer.Option("--object", metavar="NAME", help="Only actions on the object of this name.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only actions since this time: 2026-01-31 or 2026-01-31T12:00.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of rows.")] = 50,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Show what administrators changed, the newest first."""
+    """Show administrative actions, newest first."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.actions(noun=noun, object=object_, since=_instant(since), limit=limit)
-    if output is Format.JSON:
-        show_json(found.actions)
+    if output.is_document:
+        show_document(found.actions, output)
         return
     columns = (
         Column("AT"),
@@ -42,7 +59,7 @@ def actions(
         Column("ACTION"),
         Column("WHAT"),
         Column("VERSION", number=True),
-        Column("CHANGE"),
+        Column("CHANGE", cut=True),
     )
     show_table(columns, [_row(action) for action in found.actions], output)
 
@@ -69,7 +86,7 @@ def _row(action: ActionView) -> list[Cell]:
 
 
 def _difference(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    """What is not as it was: `active: true -> false`."""
+    """Return the changed fields: `active: true -> false`."""
     old, new = before or {}, after or {}
     if before is not None and after is not None:
         changed = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]

@@ -1,4 +1,4 @@
-"""`mooring domain`: the outermost tenants; for administrators."""
+"""`mooring domain`: domains, the outermost tenants."""
 
 from __future__ import annotations
 
@@ -6,24 +6,42 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import TENANTS, ActiveOption, OutputOption, PolicyOption, ServerOption
-from mooring.cli.output import Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, instant
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import (
+    TENANTS,
+    ActiveOption,
+    OutputOption,
+    PolicyOption,
+    ServerOption,
+)
+from mooring.cli.rendering.formatting import NOTHING, instant
+from mooring.cli.rendering.output import (
+    TABLE,
+    Column,
+    Format,
+    Listing,
+    Styled,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.tenants import DomainView
+    from mooring.wire.tenancy.tenants import DomainView
 
-app = typer.Typer()
-domain_app = typer.Typer(help="Domains: what projects and users belong to.", no_args_is_help=True)
+app = App()
+domain_app = App(help="Manage domains, which contain projects and users.", no_args_is_help=True)
 app.add_typer(domain_app, name="domain", rich_help_panel=TENANTS)
 
-DomainArgument = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain's name.")]
+DomainArgument = Annotated[str, typer.Argument(metavar="DOMAIN", help="The domain's name.")]
 
 
 @domain_app.command()
 def create(name: DomainArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Make a domain."""
+    """Create a domain."""
     from mooring.cli.connection import connect
     from mooring.model.names import check_name
 
@@ -34,14 +52,15 @@ def create(name: DomainArgument, output: OutputOption = Format.TABLE, server: Se
 
 
 @domain_app.command("list")
-def list_domains(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+@with_groups
+def list_domains(output: Listing = TABLE, server: ServerOption = None) -> None:
     """List the domains that you may see."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.domains()
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     columns = (Column("DOMAIN"), Column("STATE"), Column("POLICY"), Column("SINCE"), Column("VERSION", number=True))
     rows = [
@@ -53,7 +72,7 @@ def list_domains(output: OutputOption = Format.TABLE, server: ServerOption = Non
 
 @domain_app.command()
 def show(name: DomainArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show one domain."""
+    """Show a domain."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -69,13 +88,13 @@ def change(
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Activate or deactivate a domain, or give it a policy."""
+    """Activate or deactivate a domain, or assign a policy to it."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build
-    from mooring.wire.tenants import TenantChange
+    from mooring.cli.input.requests import build
+    from mooring.wire.tenancy.tenants import TenantChange
 
     if active is None and policy is None:
-        raise InvalidInput("there is nothing to change: give --active, --inactive or --policy")
+        raise InvalidInput("no change is given; use --active, --inactive or --policy")
     with connect(server) as client:
         changed = client.change_domain(name, build(TenantChange, active=active, policy=policy))
     _show(changed, output)
@@ -96,8 +115,8 @@ def state(active: bool) -> str | Styled:
 
 
 def _show(domain: DomainView, output: Format) -> None:
-    if output is Format.JSON:
-        show_json(domain)
+    if output.is_document:
+        show_document(domain, output)
         return
     show_fields(
         [

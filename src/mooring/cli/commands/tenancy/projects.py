@@ -7,21 +7,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.commands.domains import state
-from mooring.cli.options import TENANTS, ActiveOption, DomainOption, OutputOption, PolicyOption, ServerOption
-from mooring.cli.output import Column, Format, show_fields, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, instant
+from mooring.cli.commands.tenancy.domains import state
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import (
+    TENANTS,
+    ActiveOption,
+    DomainOption,
+    OutputOption,
+    PolicyOption,
+    ServerOption,
+)
+from mooring.cli.rendering.formatting import NOTHING, instant
+from mooring.cli.rendering.output import (
+    TABLE,
+    Column,
+    Format,
+    Listing,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.tenants import MemberView, ProjectView
+    from mooring.wire.tenancy.tenants import MemberView, ProjectView
 
-app = typer.Typer()
-project_app = typer.Typer(help="Projects: what work belongs to, and who works there.", no_args_is_help=True)
+app = App()
+project_app = App(help="Manage projects and their members.", no_args_is_help=True)
 app.add_typer(project_app, name="project", rich_help_panel=TENANTS)
 
-ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="A project's name.")]
-UserArgument = Annotated[str, typer.Argument(metavar="USER", help="A user's name.")]
+ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="The project's name.")]
+UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 
 
 class MemberRole(StrEnum):
@@ -33,10 +51,10 @@ class MemberRole(StrEnum):
 def create(
     name: ProjectArgument, domain: DomainOption = None, output: OutputOption = Format.TABLE, server: ServerOption = None
 ) -> None:
-    """Make a project."""
+    """Create a project."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build, checked_name
-    from mooring.wire.tenants import ProjectRequest
+    from mooring.cli.input.requests import build, checked_name
+    from mooring.wire.tenancy.tenants import ProjectRequest
 
     request = build(ProjectRequest, name=checked_name(name, what="project"), domain=domain)
     with connect(server) as client:
@@ -45,16 +63,15 @@ def create(
 
 
 @project_app.command("list")
-def list_projects(
-    domain: DomainOption = None, output: OutputOption = Format.TABLE, server: ServerOption = None
-) -> None:
+@with_groups
+def list_projects(domain: DomainOption = None, output: Listing = TABLE, server: ServerOption = None) -> None:
     """List the projects that you may see."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.projects(domain=domain)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     columns = (
         Column("PROJECT"),
@@ -84,7 +101,7 @@ def list_projects(
 def show(
     name: ProjectArgument, domain: DomainOption = None, output: OutputOption = Format.TABLE, server: ServerOption = None
 ) -> None:
-    """Show one project."""
+    """Show a project."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -101,13 +118,13 @@ def change(
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Activate or deactivate a project, or give it a policy."""
+    """Activate or deactivate a project, or assign a policy to it."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build
-    from mooring.wire.tenants import TenantChange
+    from mooring.cli.input.requests import build
+    from mooring.wire.tenancy.tenants import TenantChange
 
     if active is None and policy is None:
-        raise InvalidInput("there is nothing to change: give --active, --inactive or --policy")
+        raise InvalidInput("no change is given; use --active, --inactive or --policy")
     with connect(server) as client:
         changed = client.change_project(name, build(TenantChange, active=active, policy=policy), domain=domain)
     _show(changed, output)
@@ -115,7 +132,7 @@ def change(
 
 @project_app.command()
 def remove(name: ProjectArgument, domain: DomainOption = None, server: ServerOption = None) -> None:
-    """Remove a project that has no work and is nobody's default project."""
+    """Remove a project that has no work and is no user's default project."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -124,8 +141,9 @@ def remove(name: ProjectArgument, domain: DomainOption = None, server: ServerOpt
 
 
 @project_app.command()
+@with_groups
 def members(
-    name: ProjectArgument, domain: DomainOption = None, output: OutputOption = Format.TABLE, server: ServerOption = None
+    name: ProjectArgument, domain: DomainOption = None, output: Listing = TABLE, server: ServerOption = None
 ) -> None:
     """List the members of a project."""
     from mooring.cli.connection import connect
@@ -139,15 +157,15 @@ def members(
 def add_member(
     name: ProjectArgument,
     user: UserArgument,
-    role: Annotated[MemberRole, typer.Option(help="What it may do in the project.")] = MemberRole.USER,
+    role: Annotated[MemberRole, typer.Option(help="Role in the project.")] = MemberRole.USER,
     domain: DomainOption = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Let a user work in a project; or give a member another role."""
+    """Add a user to a project, or change a member's role."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build
-    from mooring.wire.tenants import MemberRequest
+    from mooring.cli.input.requests import build
+    from mooring.wire.tenancy.tenants import MemberRequest
 
     with connect(server) as client:
         found = client.add_member(name, build(MemberRequest, username=user, role=role.value), domain=domain)
@@ -158,17 +176,17 @@ def add_member(
 def remove_member(
     name: ProjectArgument, user: UserArgument, domain: DomainOption = None, server: ServerOption = None
 ) -> None:
-    """End a membership; the user's keypairs in the project end with it."""
+    """Remove a member from a project. The user's keypairs in the project become invalid."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         client.remove_member(name, user, domain=domain)
-    show_line(f"{user} is no member of {name} any more")
+    show_line(f"{user} is no longer a member of {name}")
 
 
 def _show(project: ProjectView, output: Format) -> None:
-    if output is Format.JSON:
-        show_json(project)
+    if output.is_document:
+        show_document(project, output)
         return
     show_fields(
         [
@@ -183,9 +201,9 @@ def _show(project: ProjectView, output: Format) -> None:
     )
 
 
-def _show_members(found: list[MemberView], output: Format) -> None:
-    if output is Format.JSON:
-        show_json(found)
+def _show_members(found: list[MemberView], output: Format | Listing) -> None:
+    if output.is_document:
+        show_document(found, output)
         return
     columns = (Column("USER"), Column("ROLE"), Column("STATE"), Column("SINCE"))
     rows = [[one.username, one.role, state(one.active), instant(one.created_at)] for one in found]

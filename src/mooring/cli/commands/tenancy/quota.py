@@ -1,4 +1,4 @@
-"""`mooring quota`: what one may use, what is left of it, and how administrators change that."""
+"""`mooring quota`: limits of tenants, and their usage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import ACCOUNT, OutputOption, ServerOption
-from mooring.cli.output import Cell, Column, Format, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, instant
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import ACCOUNT, OutputOption, ServerOption
+from mooring.cli.rendering.formatting import NOTHING, instant
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Format,
+    Listing,
+    show_document,
+    show_line,
+    show_table,
+)
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.quotas import QuotaLine, QuotaView
+    from mooring.wire.tenancy.quotas import QuotaLine, QuotaView
 
-app = typer.Typer()
-quota_app = typer.Typer(help="Show quotas and what is left of them; change those of tenants.", no_args_is_help=False)
+app = App()
+quota_app = App(help="Show quotas and their usage, or change those of tenants.", no_args_is_help=False)
 app.add_typer(quota_app, name="quota", rich_help_panel=ACCOUNT, invoke_without_command=True)
 
 _COLUMNS = (
@@ -47,13 +58,18 @@ class Level(StrEnum):
     DOMAIN = "domain"
 
 
-LevelArgument = Annotated[Level, typer.Argument(metavar="LEVEL", help="keypair, user, project or domain.")]
-TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="Its name or id; a keypair's access key.")]
+LevelArgument = Annotated[
+    Level, typer.Argument(metavar="LEVEL", help="Kind of tenant: keypair, user, project or domain.")
+]
+TenantArgument = Annotated[
+    str, typer.Argument(metavar="TENANT", help="Name or id of the tenant, or access key of a keypair.")
+]
 
 
 @quota_app.callback()
-def quota(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show what limits your own work; or show and change the quotas of a tenant."""
+@with_groups
+def quota(ctx: typer.Context, output: Listing = TABLE, server: ServerOption = None) -> None:
+    """Show the limits of your own work, or show and change the quotas of a tenant."""
     if ctx.invoked_subcommand is not None:
         return
     from mooring.cli.connection import connect
@@ -63,9 +79,8 @@ def quota(ctx: typer.Context, output: OutputOption = Format.TABLE, server: Serve
 
 
 @quota_app.command()
-def show(
-    level: LevelArgument, tenant: TenantArgument, output: OutputOption = Format.TABLE, server: ServerOption = None
-) -> None:
+@with_groups
+def show(level: LevelArgument, tenant: TenantArgument, output: Listing = TABLE, server: ServerOption = None) -> None:
     """Show the quota of a tenant."""
     from mooring.cli.connection import connect
 
@@ -78,19 +93,22 @@ def set_quota(
     level: LevelArgument,
     tenant: TenantArgument,
     amounts: Annotated[
-        list[str], typer.Argument(metavar="SLOT=AMOUNT", help="cpu=64, memory=256Gi, gpu=4, sessions=20, …")
+        list[str], typer.Argument(metavar="SLOT=AMOUNT", help="Limits: cpu=64, memory=256Gi, gpu=4, sessions=20, …")
     ],
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="In place of the other limits until then: 2030-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(metavar="TIME", help="Override the other limits until this time: 2030-01-31T12:00:00Z."),
     ] = None,
     guaranteed: Annotated[
         str | None,
-        typer.Option("--guaranteed-in", metavar="POOL", help="What a project has for sure there, not limits."),
+        typer.Option(
+            "--guaranteed-in", metavar="POOL", help="Set a project's guarantee in this pool instead of limits."
+        ),
     ] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Limit what a tenant may use at once. What runs already is left alone."""
+    """Limit the resources that a tenant may use at once. Running work is not affected."""
     written = dict(_split(amount) for amount in amounts)
     _change(level, tenant, dict(written), until, guaranteed, output, server)
 
@@ -99,14 +117,15 @@ def set_quota(
 def unset(
     level: LevelArgument,
     tenant: TenantArgument,
-    slots: Annotated[list[str], typer.Argument(metavar="SLOT", help="The slots that are not to be limited here.")],
+    slots: Annotated[list[str], typer.Argument(metavar="SLOT", help="Slots whose limits to remove.")],
     guaranteed: Annotated[
-        str | None, typer.Option("--guaranteed-in", metavar="POOL", help="Take away its guarantee there instead.")
+        str | None,
+        typer.Option("--guaranteed-in", metavar="POOL", help="Remove the project's guarantee in this pool instead."),
     ] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Take limits away, and what stands in their place for a time."""
+    """Remove limits, including temporary overrides."""
     _change(level, tenant, dict.fromkeys(slots), None, guaranteed, output, server)
 
 
@@ -115,12 +134,12 @@ def revert(
     level: LevelArgument,
     tenant: TenantArgument,
     version: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="To this version; else the one before.")
+        int | None, typer.Option(min=1, metavar="N", help="Version to revert to (default: the previous one).")
     ] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Give a tenant the quota of an earlier version back; `mooring actions --noun quota` lists them."""
+    """Restore an earlier version of a tenant's quota. `mooring actions --noun quota` lists versions."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -137,8 +156,8 @@ def _change(
     server: str | None,
 ) -> None:
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build
-    from mooring.wire.quotas import QuotaChange
+    from mooring.cli.input.requests import build
+    from mooring.wire.tenancy.quotas import QuotaChange
 
     given = {"limits": amounts} if pool is None else {"guaranteed": amounts, "pool": pool}
     change = build(QuotaChange, until=until, **given)
@@ -153,15 +172,15 @@ def _split(written: str) -> tuple[str, str]:
     return slot, amount
 
 
-def _show(view: QuotaView, output: Format) -> None:
-    if output is Format.JSON:
-        show_json(view)
+def _show(view: QuotaView, output: Format | Listing) -> None:
+    if output.is_document:
+        show_document(view, output)
         return
-    if view.quotas:
+    if view.quotas or not output.is_table:
         show_table(_COLUMNS, [_row(line) for line in view.quotas], output)
     else:
-        show_line("nothing is limited, and nothing is in use")
-    if view.guarantees:
+        show_line("no limits, and nothing in use")
+    if view.guarantees and output.is_table:
         show_line("")
         shares = [[g.pool, g.slot, g.guaranteed, g.in_use, g.borrowed] for g in view.guarantees]
         show_table(_GUARANTEES, shares, output)

@@ -1,4 +1,4 @@
-"""`mooring usage`: who used how much, and what is left of work that ended."""
+"""`mooring usage`: past resource usage, and records of ended workloads."""
 
 from __future__ import annotations
 
@@ -8,15 +8,32 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mooring.cli.exits import say
-from mooring.cli.options import CLUSTER, OutputOption, ServerOption
-from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_table
-from mooring.cli.words import amounts, duration, instant, reason_text, status_style
-from mooring.model.accounting import By
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import CLUSTER, ServerOption
+from mooring.cli.rendering.formatting import (
+    amounts,
+    duration,
+    instant,
+    reason_text,
+    status_style,
+)
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Format,
+    Listing,
+    Styled,
+    show_document,
+    show_table,
+)
+from mooring.model.tenancy.accounting import By
 
 if TYPE_CHECKING:
-    from mooring.wire.accounting import WorkloadRecord
+    from mooring.wire.tenancy.accounting import WorkloadRecord
 
-app = typer.Typer()
+app = App()
 
 _RECORDS = (
     Column("ENDED"),
@@ -33,44 +50,47 @@ _RECORDS = (
     Column("RAN", number=True),
     Column("NODES", wide=True),
     Column("ID", wide=True),
-    Column("REASON", wide=True),
+    Column("REASON", wide=True, cut=True),
 )
 _DAY = ["%Y-%m-%d"]
 
 
 @app.command(rich_help_panel=CLUSTER)
+@with_groups
 def usage(
-    by: Annotated[By, typer.Option(help="What to sum up by.")] = By.PROJECT,
+    by: Annotated[By, typer.Option(help="Grouping.")] = By.PROJECT,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=_DAY, metavar="DAY", help="The first day (UTC): 2026-03-01; else 30 days."),
+        typer.Option(formats=_DAY, metavar="DAY", help="First day (UTC): 2026-03-01 (default: 30 days ago)."),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=_DAY, metavar="DAY", help="The last day (UTC); else today.")
+        datetime | None, typer.Option(formats=_DAY, metavar="DAY", help="Last day (UTC) (default: today).")
     ] = None,
-    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Of one pool alone.")] = None,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only this pool.")] = None,
     workloads: Annotated[
-        bool, typer.Option("--workloads", help="List the workloads that ended in these days instead.")
+        bool, typer.Option("--workloads", help="List the workloads that ended in this period instead.")
     ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="With --workloads: at most so many.")] = 100,
-    output: OutputOption = Format.TABLE,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="With --workloads: maximum number of rows.")
+    ] = 100,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Show what was used, in slot hours: cores, devices and gigabytes times hours; measured: how much of it really."""
+    """Show usage in slot hours: cores, devices and gigabytes times hours, as allocated and as measured."""
     from mooring.cli.connection import connect
 
     first, last = _day(since), _day(until)
     with connect(server) as client:
         if workloads:
             records = client.workload_records(since=first, until=last, pool=pool, limit=limit)
-            if output is Format.JSON:
-                show_json(records)
+            if output.is_document:
+                show_document(records, output)
             else:
                 show_table(_RECORDS, [_record(record, output) for record in records.workloads], output)
             return
         report = client.usage(by, since=first, until=last, pool=pool)
-    if output is Format.JSON:
-        show_json(report)
+    if output.is_document:
+        show_document(report, output)
         return
     columns = (
         Column(by.upper()),
@@ -85,15 +105,15 @@ def usage(
         output,
     )
     if not report.usage:
-        say("nothing was counted in these days yet; what runs now is counted every few minutes")
+        say("no usage is recorded for this period yet; running work is recorded every few minutes")
 
 
 def _day(given: datetime | None) -> date | None:
     return None if given is None else given.date()
 
 
-def _record(record: WorkloadRecord, output: Format) -> list[Cell]:
-    exact = output is Format.CSV
+def _record(record: WorkloadRecord, output: Listing) -> list[Cell]:
+    exact = output.layout is Format.CSV
     return [
         record.ended_at.isoformat() if exact else instant(record.ended_at),
         record.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -13,16 +12,24 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from mooring.cli.options import WORK, ContainerOption, ServerOption, TaskOption
-from mooring.model.errors import InvalidInput, MooringError
+from mooring.cli.help import App
+from mooring.cli.input.options import (
+    WORK,
+    ContainerOption,
+    ServerOption,
+    TaskOption,
+)
+from mooring.compat.tarfile_filters import tarfile
+from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-    from mooring.wire.api import TaskView, WorkloadDetail
+    from mooring.wire.workloads.tasks import TaskView
+    from mooring.wire.workloads.workloads import WorkloadDetail
 
-app = typer.Typer()
+app = App()
 
 _PIECE_BYTES = 64 * 1024
 _STANDARD = "-"
@@ -30,50 +37,62 @@ _STANDARD = "-"
 
 @app.command(rich_help_panel=WORK)
 def cp(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="NAME:PATH of a task, a local path, or - for tar.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="A local path or -, or NAME:PATH of a task.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FROM", help="Source: NAME:PATH in a task, a local path, or - for tar on standard input."
+        ),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TO", help="Target: a local path, - for tar on standard output, or NAME:PATH in a task."
+        ),
+    ],
     container: ContainerOption = None,
     index: TaskOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Copy files out of a task or into one: `mooring cp web:/srv/data .`, `mooring cp notes.txt web:/srv`.
+    """Copy files from or to a task: `mooring cp web:/srv/data .`, `mooring cp notes.txt web:/srv`.
 
-    What is copied keeps its name in the folder that it is copied to. With - it is a tar archive on standard input or
-    output.
+    Files keep their names in the target folder. A path of - is a tar archive on standard input or output.
     """
     from mooring.cli.connection import connect
 
-    far, near = _place(source), _place(target)
+    far, near = _remote_path(source), _remote_path(target)
     if (far is None) == (near is None):
-        raise InvalidInput("one of the two is NAME:PATH in a task, the other is on this machine")
+        raise InvalidInput("one path must be NAME:PATH in a task, the other a path on this machine")
     with connect(server) as client:
         if far is not None:
             name, path = far
-            task = _task(client.workload(name), index)
-            _unpack(client.fetch_files(str(task.id), path, container=container), target)
+            task = first_task(client.workload(name), index)
+            unpack(client.fetch_files(str(task.id), path, container=container), path, target)
         elif near is not None:
             name, path = near
-            task = _task(client.workload(name), index)
+            task = first_task(client.workload(name), index)
             client.store_files(str(task.id), path, _packed(source), container=container)
 
 
-def _place(written: str) -> tuple[str, str] | None:
-    """The workload and the path in it; None for what is on this machine."""
+def _remote_path(written: str) -> tuple[str, str] | None:
+    """Return the workload and the path in it, or None for a path on this machine."""
     name, colon, path = written.partition(":")
     if not colon or not name or "/" in name or written == _STANDARD:
         return None
     return name, path or "."
 
 
-def _task(detail: WorkloadDetail, index: int | None) -> TaskView:
-    """One that runs, else the newest attempt that had a node: what it left may be wanted."""
+def first_task(detail: WorkloadDetail, index: int | None) -> TaskView:
+    """Return a running task, otherwise the newest attempt that had a node, whose files may still be there."""
     found = [task for task in detail.tasks if task.node is not None and (index is None or task.index == index)]
     if not found:
-        raise InvalidInput(f"no such task of {detail.name!r} was on a node yet", code="not-running")
+        raise InvalidInput(f"no such task of {detail.name!r} has been on a node yet", code="not-running")
     return min(found, key=lambda task: (task.status != TaskStatus.RUNNING, task.index, -task.attempt))
 
 
-def _unpack(pieces: Iterator[bytes], target: str) -> None:
+def unpack(pieces: Iterator[bytes], path: str, target: str) -> None:
+    """Write the archive of a path in a task to a folder of this machine, or to standard output."""
+    from mooring.cli.interaction.unpacking import unpack_archive
+
     if target == _STANDARD:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -81,17 +100,16 @@ def _unpack(pieces: Iterator[bytes], target: str) -> None:
         return
     folder = Path(target)
     if not folder.is_dir():
-        raise InvalidInput(f"{target!r} is no folder here; make it first, or copy to one that is there")
-    try:
-        with tarfile.open(fileobj=io.BufferedReader(_Pieces(pieces)), mode="r|") as archive:
-            # What a task wrote is not trusted: nothing leaves the folder, and nothing becomes a device.
-            archive.extractall(folder, filter="data")
-    except tarfile.TarError as problem:
-        raise MooringError(f"the files cannot be unpacked: {problem}", code="files-refused") from problem
+        raise InvalidInput(
+            f"{target!r} is not a folder on this machine; create it first, or copy to an existing folder"
+        )
+    last = path.rstrip("/").rpartition("/")[2]
+    # The archive of a whole working directory, or of the content of a folder, has names that only the node knows.
+    unpack_archive(io.BufferedReader(_Pieces(pieces)), folder, name=last if last not in ("", ".") else None)
 
 
 class _Pieces(io.RawIOBase):
-    """Pieces as a file that tar reads from."""
+    """A file object over received chunks, for tar to read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -110,13 +128,13 @@ class _Pieces(io.RawIOBase):
 
 
 def _packed(source: str) -> Iterable[bytes]:
-    """A local file or folder as tar, made while it is sent; or what comes on standard input."""
+    """Yield a tar archive of a local file or folder as it is built, or standard input unchanged."""
     if source == _STANDARD:
         yield from iter(lambda: sys.stdin.buffer.read(_PIECE_BYTES), b"")
         return
     path = Path(source)
     if not path.exists():
-        raise InvalidInput(f"there is no {source!r} here")
+        raise InvalidInput(f"{source!r} does not exist on this machine")
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as packed:
         Thread(target=_pack, args=(path, os.fdopen(writing, "wb")), daemon=True).start()
@@ -127,5 +145,5 @@ def _pack(path: Path, out: BinaryIO) -> None:
     try:
         with out, tarfile.open(fileobj=out, mode="w|") as archive:
             archive.add(path, arcname=path.resolve().name)
-    except OSError:  # the other end has gone
+    except OSError:  # the receiver has closed the pipe
         return

@@ -1,49 +1,41 @@
-"""`mooring exec` and `mooring attach`: be in a task that runs."""
+"""`mooring exec` and `mooring attach`: access to a running task."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from mooring.cli.options import WORK, ContainerOption, ServerOption, TaskOption, WorkloadArgument
+from mooring.cli.exits import say
+from mooring.cli.help import App
+from mooring.cli.input.command_last import CommandLast
+from mooring.cli.input.options import (
+    WORK,
+    ContainerOption,
+    ServerOption,
+    TaskOption,
+    WorkloadArgument,
+)
 
-app = typer.Typer()
-
-
-class _CommandLast(TyperCommand):
-    """Our options stand before the name or right after it: what follows is the command, with all of its dashes."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _, *rest = self._from_first_word(ctx, args) or [""]
-        command = self._from_first_word(ctx, rest)
-        before = args[: len(args) - len(command)]
-        return super().parse_args(ctx, args if "--" in before else [*before, "--", *command])
-
-    def _from_first_word(self, ctx: Any, words: list[str]) -> list[str]:
-        """Without the options that come first."""
-        options = [each for each in self.params if each.param_type_name == "option"]
-        parser = TyperCommand(self.name, params=options).make_parser(ctx)
-        parser.allow_interspersed_args = False
-        _, rest, _ = parser.parse_args(list(words))
-        return rest
+app = App()
 
 
-@app.command("exec", cls=_CommandLast, rich_help_panel=WORK)
+@app.command("exec", cls=CommandLast, rich_help_panel=WORK)
 def run_command(
     name: WorkloadArgument,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run; all that follows is its own.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Command to run, with its own options.")],
     container: ContainerOption = None,
     index: TaskOption = None,
-    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass your input on.")] = False,
-    terminal: Annotated[bool, typer.Option("--terminal", "-t", help="With a terminal, as for a shell.")] = False,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Pass standard input to the command.")
+    ] = False,
+    terminal: Annotated[bool, typer.Option("--terminal", "-t", help="Allocate a terminal, as for a shell.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Run a command in a task, beside what runs there: `mooring exec web -it sh`.
+    """Run an additional command in a running task: `mooring exec web -it sh`.
 
     Exits with the command's exit code.
     """
@@ -57,9 +49,10 @@ def attach(
     index: TaskOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Be connected with the input and output of a container itself.
+    """Connect to the standard input and output of a container or process.
 
-    Ctrl-C leaves it as it is. If it has a terminal, Ctrl-C goes to it as every key does, and Ctrl-P Ctrl-Q leaves.
+    Ctrl-C detaches. If it has a terminal, it receives every key, also Ctrl-C, and Ctrl-P Ctrl-Q detaches. A process
+    can be attached to if it was started with -i or -t.
     """
     with suppress(KeyboardInterrupt):
         raise typer.Exit(asyncio.run(_attach(server, name, container, index)))
@@ -75,7 +68,7 @@ async def _run(
     terminal: bool,
 ) -> int:
     from mooring.cli.connection import connect_async
-    from mooring.cli.conversing import converse, running_task, terminal_size
+    from mooring.cli.interaction.terminal import run_session, running_task, terminal_size
 
     async with connect_async(server) as client:
         task = running_task(await client.workload(name), index)
@@ -83,16 +76,24 @@ async def _run(
         async with client.run_command(
             str(task.id), command, container=container, terminal=terminal, rows=rows, columns=columns
         ) as channel:
-            return await converse(channel, interactive=interactive, terminal=terminal)
+            return await run_session(channel, interactive=interactive, terminal=terminal) or 0
 
 
 async def _attach(server: str | None, name: str, container: str | None, index: int | None) -> int:
     from mooring.cli.connection import connect_async
-    from mooring.cli.conversing import DetachKeys, converse, has_terminal, running_task
+    from mooring.cli.interaction.terminal import (
+        DetachKeys,
+        has_terminal,
+        run_session,
+        running_task,
+    )
 
     async with connect_async(server) as client:
         detail = await client.workload(name)
         task = running_task(detail, index)
         terminal = sys.stdin.isatty() and has_terminal(detail, container)
         async with client.attach(str(task.id), container=container) as channel:
-            return await converse(channel, interactive=True, terminal=terminal, left_by=DetachKeys())
+            code = await run_session(channel, interactive=True, terminal=terminal, detach_keys=DetachKeys())
+    if code is None:
+        say(f"detached; `mooring attach {name}` attaches again")
+    return code or 0

@@ -1,20 +1,24 @@
-"""`mooring explain`: why a workload waits, or is where it is."""
+"""`mooring explain`: why a workload is pending, or why it was placed on its nodes."""
 
 from __future__ import annotations
 
-import typer
+from mooring.cli.help import App
+from mooring.cli.input.options import (
+    WORK,
+    OutputOption,
+    ServerOption,
+    WorkloadArgument,
+)
+from mooring.cli.rendering.output import Format
 
-from mooring.cli.options import WORK, OutputOption, ServerOption, WorkloadArgument
-from mooring.cli.output import Format
-
-app = typer.Typer()
+app = App()
 
 
 @app.command(rich_help_panel=WORK)
 def explain(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show why a workload waits: what turned the nodes down, and how those that are left compare."""
+    """Show why a workload is pending: the reasons that exclude nodes, and the scores of the remaining ones."""
     from mooring.cli.connection import connect
-    from mooring.cli.explaining import show_explanation
+    from mooring.cli.rendering.explanation import show_explanation
 
     with connect(server) as client:
         explanation = client.explanation(name)

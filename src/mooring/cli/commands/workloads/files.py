@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mooring.cli.exits import ExitCode, report, say
-from mooring.cli.options import WORK, ServerOption, YesOption
-from mooring.cli.output import Styled, show_line
+from mooring.cli.help import App
+from mooring.cli.input.options import WORK, ServerOption, YesOption
+from mooring.cli.rendering.output import Styled, show_line
 from mooring.model.errors import MooringError, Unavailable
 
 if TYPE_CHECKING:
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from mooring.client.applying import Applied
     from mooring.client.files import Document
 
-app = typer.Typer()
+app = App()
 
 FileOption = Annotated[
     str,
     typer.Option(
-        "--file", "-f", metavar="FILE", help="YAML or JSON; a folder for all files in it; - reads standard input."
+        "--file", "-f", metavar="FILE", help="YAML or JSON file, a folder for all files in it, or - for standard input."
     ),
 ]
 
@@ -32,10 +33,10 @@ FileOption = Annotated[
 @app.command(rich_help_panel=WORK)
 def apply(
     file: FileOption,
-    again: Annotated[bool, typer.Option("--again", help="Make sessions and labs anew that have ended.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Create sessions and labs again that have ended.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Make the workloads in a file what the file says: create what is missing, change what differs."""
+    """Create the workloads of a file that are missing, and change those that differ."""
     from mooring.cli.connection import connect
     from mooring.client import applying
     from mooring.client.files import read_documents
@@ -44,7 +45,7 @@ def apply(
     with connect(server) as client:
 
         def make(document: Document) -> ExitCode:
-            return _tell(client, document, applying.apply(client, document, again=again))
+            return _show_applied(client, document, applying.apply(client, document, again=again))
 
         worst = _each(documents, make)
     raise typer.Exit(worst)
@@ -52,7 +53,7 @@ def apply(
 
 @app.command(rich_help_panel=WORK)
 def diff(file: FileOption, server: ServerOption = None) -> None:
-    """Show what `mooring apply` would change; exit with 1 if anything differs."""
+    """Show the changes that `mooring apply` would make. Exits with 1 if there are any."""
     from mooring.cli.connection import connect
     from mooring.client.files import read_documents
 
@@ -64,8 +65,8 @@ def diff(file: FileOption, server: ServerOption = None) -> None:
 
 @app.command(rich_help_panel=WORK)
 def delete(file: FileOption, yes: YesOption = False, server: ServerOption = None) -> None:
-    """Stop the workloads in a file and take them off the list."""
-    from mooring.cli.commands.workloads import confirm
+    """Stop the workloads of a file and remove them from lists."""
+    from mooring.cli.commands.workloads.workloads import confirm
     from mooring.cli.connection import connect
     from mooring.client import applying
     from mooring.client.files import read_documents
@@ -86,14 +87,14 @@ def delete(file: FileOption, yes: YesOption = False, server: ServerOption = None
 
 @app.command(rich_help_panel=WORK)
 def schema() -> None:
-    """Print the JSON Schema of files, for editors: `mooring schema > mooring.schema.json`."""
-    from mooring.wire.manifest_schema import schema as made
+    """Print the JSON Schema of workload files, for editors: `mooring schema > mooring.schema.json`."""
+    from mooring.wire.workloads.manifest_schema import schema as made
 
     print(json.dumps(made(), indent=2))
 
 
 def _each(documents: list[Document], act: Callable[[Document], ExitCode]) -> ExitCode:
-    """One after the other; one that is refused does not stop the others."""
+    """Process the documents one after the other; a rejected one does not stop the others."""
     worst = ExitCode.OK
     for document in documents:
         try:
@@ -101,34 +102,34 @@ def _each(documents: list[Document], act: Callable[[Document], ExitCode]) -> Exi
         except Unavailable:
             raise
         except MooringError as error:
-            say(f"{document.place}:")
+            say(f"{document.location}:")
             worst = max(worst, report(error))
     return worst
 
 
-def _tell(client: Client, document: Document, applied: Applied) -> ExitCode:
+def _show_applied(client: Client, document: Document, applied: Applied) -> ExitCode:
     if applied.timeslot is not None:
-        from mooring.cli.booking_words import tell_answer
-        from mooring.cli.commands.bookings import decided
+        from mooring.cli.commands.cluster.bookings import decided
+        from mooring.cli.rendering.bookings import show_decision
 
         [answer] = decided(client, [applied.timeslot])
         if answer.status == "REFUSED":
-            say(f"{document.place}:")
-        return tell_answer(answer, start="start: {}", count="replicas: {}")
-    ended = "" if applied.status is None else f" ({applied.status.lower()}); --again makes it anew"
+            say(f"{document.location}:")
+        return show_decision(answer, start="start: {}", count="replicas: {}")
+    ended = "" if applied.status is None else f" ({applied.status.lower()}); --again creates it again"
     _show(document, f"{applied.result.value}{ended}")
     return ExitCode.OK
 
 
 def _show_difference(client: Client, document: Document) -> ExitCode:
     from mooring.client.applying import Standing, compare
-    from mooring.wire.manifests import workload_request
+    from mooring.wire.workloads.manifests import workload_request
 
     found = compare(client, document)
     manifest = document.manifest
     if found.standing is Standing.MISSING:
         if manifest.kind != "lab":
-            # What apply would be refused with; a lab's room is not that of other work, and only booking it tells.
+            # Report the error that `apply` would get. A lab is not checked, since only booking it finds its capacity.
             client.dry_run(workload_request(manifest))
         show_line(Styled(f"+ {manifest.kind} {manifest.name}", "green"))
         return ExitCode.FAILURE
@@ -141,5 +142,5 @@ def _show_difference(client: Client, document: Document) -> ExitCode:
     return ExitCode.FAILURE
 
 
-def _show(document: Document, words: str) -> None:
-    show_line(f"{document.manifest.kind} {document.manifest.name}: {words}")
+def _show(document: Document, text: str) -> None:
+    show_line(f"{document.manifest.kind} {document.manifest.name}: {text}")

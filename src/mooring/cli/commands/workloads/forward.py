@@ -1,4 +1,4 @@
-"""`mooring forward`: a port of a workload at this machine's own address."""
+"""`mooring forward`: forward a local port to a port of a workload."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mooring.cli.exits import say
-from mooring.cli.options import WORK, ServerOption, TaskOption, WorkloadArgument
+from mooring.cli.help import App
+from mooring.cli.input.options import (
+    WORK,
+    ServerOption,
+    TaskOption,
+    WorkloadArgument,
+)
 
 if TYPE_CHECKING:
     from mooring.client import AsyncClient
     from mooring.client.channels import Channel
 
-app = typer.Typer()
+app = App()
 
 _PIECE_BYTES = 64 * 1024
 _PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 4.0)
@@ -27,14 +33,18 @@ _PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 4.0)
 def forward(
     name: WorkloadArgument,
     port: Annotated[
-        str | None, typer.Argument(metavar="[LOCAL:]PORT", help="The task's port, and yours if it is another one.")
+        str | None,
+        typer.Argument(
+            metavar="[LOCAL:]PORT",
+            help="The task's port, or LOCAL:PORT for a different local port (default: its first assigned port).",
+        ),
     ] = None,
     index: TaskOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Reach a port of a workload at an address of this machine, until Ctrl-C: `mooring forward notebook 8888`.
+    """Forward a local port to a port of a workload until Ctrl-C: `mooring forward notebook 8888`.
 
-    Every connection goes to a task that is ready; without PORT to the first port that it was given.
+    Every connection goes to a ready task; without PORT, to the first port that was assigned to it.
     """
     local, remote = _ports(port)
     with contextlib.suppress(KeyboardInterrupt):
@@ -42,7 +52,7 @@ def forward(
 
 
 def _ports(written: str | None) -> tuple[int, int | None]:
-    """The local port (0: any) and that of the task."""
+    """Return the local port (0: any) and the task's port."""
     if written is None:
         return 0, None
     local, _, remote = written.rpartition(":")
@@ -51,16 +61,16 @@ def _ports(written: str | None) -> tuple[int, int | None]:
     except ValueError:
         ports = -1, -1
     if not (0 <= ports[0] <= 65535 and 1 <= ports[1] <= 65535):
-        raise typer.BadParameter(f"{written!r} is no port; write 8888, or 9000:8888 for another one here")
+        raise typer.BadParameter(f"{written!r} is not a port; write 8888, or 9000:8888 for a different local port")
     return ports
 
 
 async def _forward(server: str | None, name: str, index: int | None, local: int, remote: int | None) -> None:
     from mooring.cli.connection import connect_async
-    from mooring.cli.conversing import running_task
+    from mooring.cli.interaction.terminal import running_task
 
     async with connect_async(server) as client:
-        # Whoever may not, or names nothing, is told so before anybody connects.
+        # A missing permission or an unknown name is reported before the first connection.
         detail = await client.workload(name)
         task = str(running_task(detail, index).id) if index is not None else None
 
@@ -70,7 +80,7 @@ async def _forward(server: str | None, name: str, index: int | None, local: int,
 
         listening = await asyncio.start_server(serve, "127.0.0.1", local)
         port = listening.sockets[0].getsockname()[1]
-        print(f"http://127.0.0.1:{port} leads to {detail.name}{f':{remote}' if remote else ''}", flush=True)
+        print(f"http://127.0.0.1:{port} forwards to {detail.name}{f':{remote}' if remote else ''}", flush=True)
         async with listening:
             await listening.serve_forever()
 
@@ -83,7 +93,7 @@ async def _connect(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """One connection from its first byte to its last."""
+    """Forward one connection until it is closed."""
     from mooring.model.errors import MooringError
 
     try:
@@ -92,7 +102,7 @@ async def _connect(
                 stack,
                 lambda: client.forward(workload, remote) if task is None else client.forward_to_task(task, remote),
             )
-            handing_in = asyncio.create_task(_hand_in(channel, reader))
+            handing_in = asyncio.create_task(_forward_input(channel, reader))
             stack.callback(handing_in.cancel)
             while (piece := await channel.read()) is not None:
                 writer.write(piece[0])
@@ -107,7 +117,7 @@ async def _connect(
 
 
 async def _opened(stack: AsyncExitStack, way: Callable[[], AbstractAsyncContextManager[Channel]]) -> Channel:
-    """The channel, as soon as there is a task that answers; whoever connects waits a little for that."""
+    """Return a channel to a ready task. The connection waits a short time for one."""
     from mooring.model.errors import TooManyAttempts, Unavailable
 
     for pause in _PAUSES_SECONDS:
@@ -118,7 +128,7 @@ async def _opened(stack: AsyncExitStack, way: Callable[[], AbstractAsyncContextM
     return await stack.enter_async_context(way())
 
 
-async def _hand_in(channel: Channel, reader: asyncio.StreamReader) -> None:
+async def _forward_input(channel: Channel, reader: asyncio.StreamReader) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(_PIECE_BYTES):
             await channel.write(data)

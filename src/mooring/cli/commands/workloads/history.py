@@ -1,19 +1,32 @@
-"""`mooring history`: every change of status, with who and why."""
+"""`mooring history`: the status changes of a workload, with their actors and reasons."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from mooring.cli.options import WORK, OutputOption, ServerOption, WorkloadArgument
-from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_line, show_table
-from mooring.cli.words import instant, status_style
+from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import (
+    WORK,
+    ServerOption,
+    WorkloadArgument,
+)
+from mooring.cli.rendering.formatting import instant, status_style
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Listing,
+    Styled,
+    show_document,
+    show_line,
+    show_table,
+)
 
 if TYPE_CHECKING:
-    from mooring.wire.api import AttemptRow, HistoryRow
+    from mooring.wire.workloads.history import AttemptRow, HistoryRow
 
-app = typer.Typer()
+app = App()
 
 _COLUMNS = (
     Column("AT"),
@@ -23,7 +36,7 @@ _COLUMNS = (
     Column("BY"),
     Column("TERM", wide=True, number=True),
     Column("ID", wide=True),
-    Column("REASON"),
+    Column("REASON", cut=True),
 )
 
 _ATTEMPTS = (
@@ -33,24 +46,25 @@ _ATTEMPTS = (
     Column("FIRST", wide=True),
     Column("LAST"),
     Column("CODE"),
-    Column("WHY"),
+    Column("WHY", cut=True),
 )
 
 
 @app.command(rich_help_panel=WORK)
-def history(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show what happened to a workload, and what was tried in vain, oldest first."""
+@with_groups
+def history(name: WorkloadArgument, output: Listing = TABLE, server: ServerOption = None) -> None:
+    """Show the status changes and failed attempts of a workload, oldest first."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.history(name)
-        simulated = output is not Format.JSON and client.workload(name).simulated
-    if output is Format.JSON:
-        show_json(found)
+        simulated = not output.is_document and client.workload(name).simulated
+    if output.is_document:
+        show_document(found, output)
         return
     rows = sorted(found.history, key=lambda row: row.at)
     show_table(_COLUMNS, [_row(row, simulated=simulated) for row in rows], output)
-    if found.attempts:
+    if found.attempts and output.is_table:
         show_line("")
         show_table(_ATTEMPTS, [_attempt(row) for row in found.attempts], output)
 

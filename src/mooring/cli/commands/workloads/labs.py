@@ -1,4 +1,4 @@
-"""`mooring lab`: a workload with a timeslot of its own."""
+"""`mooring lab`: workloads with their own booking."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.booking_words import tell_answer
-from mooring.cli.commands.bookings import decided
-from mooring.cli.option_groups import ContainerOptions, PlaceOptions, with_groups
-from mooring.cli.options import (
+from mooring.cli.commands.cluster.bookings import decided
+from mooring.cli.help import App
+from mooring.cli.input.option_groups import ContainerOptions, PlacementOptions, with_groups
+from mooring.cli.input.options import (
     WORK,
     EndOption,
     ForOption,
@@ -20,14 +20,29 @@ from mooring.cli.options import (
     StartOption,
     TimezoneOption,
 )
-from mooring.cli.output import Column, Format, show_fields, show_json, show_line, show_table
-from mooring.cli.words import amounts, instant, reason_text, running_text
+from mooring.cli.rendering.bookings import show_decision
+from mooring.cli.rendering.formatting import (
+    amounts,
+    instant,
+    reason_text,
+    running_text,
+)
+from mooring.cli.rendering.output import (
+    TABLE,
+    Column,
+    Format,
+    Listing,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
 
 if TYPE_CHECKING:
-    from mooring.wire.timeslots import LabView
+    from mooring.wire.workloads.timeslots import LabView
 
-app = typer.Typer()
-lab_app = typer.Typer(no_args_is_help=True, help="Labs: work in a window of time, with the room for it.")
+app = App()
+lab_app = App(no_args_is_help=True, help="Manage labs: workloads with reserved capacity in a time window.")
 app.add_typer(lab_app, name="lab", rich_help_panel=WORK)
 
 _COLUMNS = (
@@ -39,38 +54,39 @@ _COLUMNS = (
     Column("NODES"),
     Column("PORTS"),
     Column("USER", wide=True),
-    Column("RESOURCES", wide=True),
+    Column("RESOURCES", wide=True, cut=True),
     Column("ID", wide=True),
 )
-LabArgument = Annotated[str, typer.Argument(metavar="LAB", help="A lab's name, or the id of its timeslot.")]
+LabArgument = Annotated[str, typer.Argument(metavar="LAB", help="The lab's name, or the id of its booking.")]
 
 
 @lab_app.command(context_settings={"allow_interspersed_args": False})
 @with_groups
 def create(
-    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to start.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Command to start.")] = None,
     *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name (default: generated).")] = None,
     start: StartOption = None,
     end: EndOption = None,
     for_: ForOption = None,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", "-r", metavar="N", min=1, help="So many tasks that start together.")
+        int | None,
+        typer.Option("--replicas", "-r", metavar="N", min=1, help="Number of tasks that start together (default 1)."),
     ] = None,
     container: ContainerOptions,
-    place: PlaceOptions,
+    placement: PlacementOptions,
     lead: LeadOption = None,
     grace: GraceOption = None,
     timezone: TimezoneOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Book a lab, and wait for the answer: its place, or what would fit instead."""
+    """Book a lab and wait for the decision: its nodes, or alternatives that would fit."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build, checked_name
-    from mooring.cli.windows import window
-    from mooring.wire.api import WorkloadRequest
-    from mooring.wire.containers import ContainerRequest
-    from mooring.wire.timeslots import LabRequest
+    from mooring.cli.input.requests import build, checked_name
+    from mooring.cli.input.windows import window
+    from mooring.wire.workloads.containers import ContainerRequest
+    from mooring.wire.workloads.timeslots import LabRequest
+    from mooring.wire.workloads.workloads import WorkloadRequest
 
     workload = build(
         WorkloadRequest,
@@ -80,29 +96,32 @@ def create(
         gang=True if replicas and replicas > 1 else None,
         containers=[build(ContainerRequest, **container.fields(command))],
         volumes=container.volumes,
-        **place.fields(),
+        **placement.fields(),
     )
     request = build(LabRequest, workload=workload, lead=lead, grace=grace, **window(start, end, for_, timezone))
     with connect(server) as client:
         accepted = client.create_lab(request)
         [answer] = decided(client, [accepted.timeslot])
-    raise typer.Exit(tell_answer(answer, count="--replicas {}"))
+    raise typer.Exit(show_decision(answer, count="--replicas {}"))
 
 
 @lab_app.command("list")
+@with_groups
 def list_(
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Also those that were over longer ago.")] = False,
-    everyone: Annotated[bool, typer.Option("--everyone", "-A", help="Those of all users; for administrators.")] = False,
-    output: OutputOption = Format.TABLE,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Include those that ended more than an hour ago.")] = False,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", "-A", help="Include those of all users; for administrators.")
+    ] = False,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """List your labs by their start."""
+    """List your labs, ordered by start."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.labs(all=all_, everyone=everyone, limit=1000)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     rows = [
         [
@@ -111,7 +130,7 @@ def list_(
             instant(lab.timeslot.start),
             instant(lab.timeslot.end),
             lab.timeslot.pool,
-            ", ".join(place.node for place in lab.timeslot.places),
+            ", ".join(placement.node for placement in lab.timeslot.places),
             _ports(lab),
             lab.timeslot.user,
             amounts(lab.timeslot.resources),
@@ -126,13 +145,13 @@ def list_(
 
 @lab_app.command()
 def show(lab: LabArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show one lab: how far it is, where, and the ports that it was given."""
+    """Show a lab: its status, nodes and assigned ports."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.lab(lab)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     slot, workload = found.timeslot, found.workload
     show_fields(
@@ -140,10 +159,10 @@ def show(lab: LabArgument, output: OutputOption = Format.TABLE, server: ServerOp
             ("name", slot.name),
             ("id", str(slot.id)),
             ("state", found.state),
-            ("timeslot", f"{slot.status.lower()}, {instant(slot.start)} to {instant(slot.end)}"),
+            ("booking", f"{slot.status.lower()}, {instant(slot.start)} to {instant(slot.end)}"),
             ("workload", f"{workload.status.lower()}, {running_text(workload.running, workload.replicas)}"),
             ("pool", slot.pool),
-            ("nodes", ", ".join(place.node for place in slot.places)),
+            ("nodes", ", ".join(placement.node for placement in slot.places)),
             ("ports", _ports(found)),
             ("resources", amounts(slot.resources)),
             ("user", f"{slot.user} (project {slot.project})"),
@@ -154,7 +173,7 @@ def show(lab: LabArgument, output: OutputOption = Format.TABLE, server: ServerOp
 
 @lab_app.command()
 def cancel(lab: LabArgument, server: ServerOption = None) -> None:
-    """Give a lab up, with its room."""
+    """Cancel a lab and release its capacity."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -163,7 +182,7 @@ def cancel(lab: LabArgument, server: ServerOption = None) -> None:
 
 
 def _ports(lab: LabView) -> str:
-    """`30001, 30002`; with several tasks `0: 30001; 1: 30001`."""
+    """Return `30001, 30002`, or with several tasks `0: 30001; 1: 30001`."""
     each = {index: ", ".join(map(str, ports)) for index, ports in sorted(lab.ports.items())}
     if lab.workload.replicas == 1:
         return next(iter(each.values()), "")

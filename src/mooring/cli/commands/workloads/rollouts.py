@@ -1,4 +1,4 @@
-"""`mooring update` and `mooring rollout`: deployments from one revision to the next, and back."""
+"""`mooring update` and `mooring rollout`: roll deployments forward to a new revision, or back."""
 
 from __future__ import annotations
 
@@ -8,37 +8,64 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mooring.cli.exits import TimedOut
-from mooring.cli.option_groups import ResourceOptions, RolloutOptions, with_groups
-from mooring.cli.options import WORK, OutputOption, ServerOption, WorkloadArgument
-from mooring.cli.output import Column, Format, show_fields, show_json, show_line, show_table
-from mooring.cli.words import age, amounts, instant
+from mooring.cli.help import App
+from mooring.cli.input.durations import seconds_at_least
+from mooring.cli.input.option_groups import ResourceOptions, RolloutOptions, with_groups
+from mooring.cli.input.options import (
+    WORK,
+    OutputOption,
+    ServerOption,
+    WorkloadArgument,
+)
+from mooring.cli.rendering.formatting import (
+    age,
+    amounts,
+    health_text,
+    instant,
+    last_exit_text,
+    workload_status,
+    workload_style,
+)
+from mooring.cli.rendering.output import (
+    TABLE,
+    Column,
+    Format,
+    Listing,
+    Styled,
+    show_document,
+    show_fields,
+    show_line,
+    show_table,
+)
 from mooring.model.errors import InvalidInput, MooringError
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.api import WorkloadView
-    from mooring.wire.rollouts import RolloutView
+    from mooring.wire.workloads.rollouts import RolloutView
+    from mooring.wire.workloads.workloads import WorkloadView
 
-app = typer.Typer()
-rollout_app = typer.Typer(help="Deployments on their way to another revision, and back.", no_args_is_help=True)
+app = App()
+rollout_app = App(help="Show, pause, resume and undo rollouts of deployments.", no_args_is_help=True)
 app.add_typer(rollout_app, name="rollout", rich_help_panel=WORK)
 
 _REVISIONS = (
     Column("REVISION", number=True),
     Column("CAUSE"),
     Column("IMAGES"),
-    Column("RESOURCES", wide=True),
+    Column("RESOURCES", wide=True, cut=True),
     Column("BY"),
     Column("AGE", number=True),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndingOptions:
-    """Whether to wait until a rollout is over, and how to say where it stands then."""
+class WaitOptions:
+    """Options for waiting until a rollout ends, and for the format of its final status."""
 
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all replicas are replaced.")] = False
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")] = None
+    timeout: Annotated[
+        float | None, typer.Option(metavar="TIME", parser=seconds_at_least(0), help="Maximum time to wait: 10m.")
+    ] = None
     output: OutputOption = Format.TABLE
     server: ServerOption = None
 
@@ -47,29 +74,31 @@ class EndingOptions:
 @with_groups
 def update(
     name: WorkloadArgument,
-    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to run, after --.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Command to run, after --.")] = None,
     *,
-    image: Annotated[str | None, typer.Option("--image", "-i", metavar="IMAGE", help="Another image.")] = None,
+    image: Annotated[str | None, typer.Option("--image", "-i", metavar="IMAGE", help="New image.")] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set beside what there is; may be repeated."),
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable to set; repeatable."),
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Take away from the environment; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Environment variable to remove; repeatable.")
     ] = None,
     resources: ResourceOptions,
     container: Annotated[
-        str | None, typer.Option(metavar="CONTAINER", help="Which of several is meant; else the first.")
+        str | None, typer.Option(metavar="CONTAINER", help="Container to change (default: the first).")
     ] = None,
-    replicas: Annotated[int | None, typer.Option("--replicas", "-n", min=1, help="How many to keep running.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", "-n", min=1, help="Number of replicas to keep running.")
+    ] = None,
     rollout: RolloutOptions,
-    cause: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the list of revisions.")] = None,
-    ending: EndingOptions,
+    cause: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, shown in the list of revisions.")] = None,
+    waiting: WaitOptions,
 ) -> None:
-    """Change what the replicas of a deployment run; they are replaced step by step."""
+    """Change the command, image or resources of a deployment. Its replicas are replaced step by step."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build, checked_name, environment
-    from mooring.wire.rollouts import UpdateRequest
+    from mooring.cli.input.requests import build, checked_name, environment
+    from mooring.wire.workloads.rollouts import UpdateRequest
 
     changes: dict[str, Any] = {
         "image": image,
@@ -80,23 +109,23 @@ def update(
         "rollout": rollout.request(),
     }
     if all(value is None for value in changes.values()):
-        raise InvalidInput("there is nothing to change: give --image IMAGE, --env NAME=VALUE, --cpu N or the like")
+        raise InvalidInput("no change is given; use --image IMAGE, --env NAME=VALUE, --cpu N or another option")
     request = build(UpdateRequest, container=checked_name(container, what="container"), cause=cause, **changes)
-    with connect(ending.server) as client:
-        _finish(client, client.update(name, request), ending)
+    with connect(waiting.server) as client:
+        _finish(client, client.update(name, request), waiting)
 
 
 @rollout_app.command()
 @with_groups
-def status(name: WorkloadArgument, ending: EndingOptions) -> None:
-    """Show how far a deployment is on its way to its newest revision."""
+def status(name: WorkloadArgument, waiting: WaitOptions) -> None:
+    """Show the progress of a deployment's rollout to its newest revision."""
     from mooring.cli.connection import connect
 
-    with connect(ending.server) as client:
+    with connect(waiting.server) as client:
         detail = client.workload(name)
         rollout = _rollout(detail)
-        if ending.wait or ending.output is Format.JSON:
-            _finish(client, detail, ending)
+        if waiting.wait or waiting.output.is_document:
+            _finish(client, detail, waiting)
             return
     show_fields(
         [
@@ -111,28 +140,30 @@ def status(name: WorkloadArgument, ending: EndingOptions) -> None:
             ("steady", f"{rollout.steady_seconds}s"),
             ("drain", f"{rollout.drain_seconds}s"),
             ("stalls", instant(rollout.stalls_at) if rollout.stalls_at else ""),
-            ("reason", rollout.reason or ""),
+            ("health", Styled(workload_status(detail), workload_style(detail))),
+            ("last exit", last_exit_text(detail)),
+            ("reason", rollout.reason or health_text(detail)),
         ]
     )
 
 
 @rollout_app.command()
 def pause(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Replace no more replicas until it is resumed."""
+    """Pause a rollout: replace no more replicas until it is resumed."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        _finish(client, client.pause_rollout(name), EndingOptions(output=output))
+        _finish(client, client.pause_rollout(name), WaitOptions(output=output))
 
 
 @rollout_app.command()
 @with_groups
-def resume(name: WorkloadArgument, ending: EndingOptions) -> None:
-    """Go on after a pause, or once more where it stalled."""
+def resume(name: WorkloadArgument, waiting: WaitOptions) -> None:
+    """Resume a paused rollout, or retry a stalled one."""
     from mooring.cli.connection import connect
 
-    with connect(ending.server) as client:
-        _finish(client, client.resume_rollout(name), ending)
+    with connect(waiting.server) as client:
+        _finish(client, client.resume_rollout(name), waiting)
 
 
 @rollout_app.command()
@@ -140,27 +171,28 @@ def resume(name: WorkloadArgument, ending: EndingOptions) -> None:
 def undo(
     name: WorkloadArgument,
     to: Annotated[
-        int | None, typer.Option(metavar="REVISION", min=1, help="Which one to go back to; else the one before.")
+        int | None, typer.Option(metavar="REVISION", min=1, help="Revision to return to (default: the previous one).")
     ] = None,
     *,
-    ending: EndingOptions,
+    waiting: WaitOptions,
 ) -> None:
-    """Go back to an earlier revision; what still runs it stays as it is."""
+    """Return to an earlier revision. Replicas that still run it are kept."""
     from mooring.cli.connection import connect
 
-    with connect(ending.server) as client:
-        _finish(client, client.roll_back(name, to), ending)
+    with connect(waiting.server) as client:
+        _finish(client, client.roll_back(name, to), waiting)
 
 
 @rollout_app.command()
-def revisions(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """List what a deployment was made from over time."""
+@with_groups
+def revisions(name: WorkloadArgument, output: Listing = TABLE, server: ServerOption = None) -> None:
+    """List the revisions of a deployment."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.revisions(name)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     rows = [
         [
@@ -177,14 +209,15 @@ def revisions(name: WorkloadArgument, output: OutputOption = Format.TABLE, serve
 
 
 @app.command(rich_help_panel=WORK)
-def endpoints(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """List the tasks that somebody may be sent to: they run, are ready, and are not about to leave."""
+@with_groups
+def endpoints(name: WorkloadArgument, output: Listing = TABLE, server: ServerOption = None) -> None:
+    """List the endpoints of a workload: its tasks that run, are ready and are not being stopped."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.endpoints(name)
-    if output is Format.JSON:
-        show_json(found)
+    if output.is_document:
+        show_document(found, output)
         return
     columns = (Column("TASK", number=True), Column("NODE"), Column("ADDRESS"), Column("PORTS"), Column("REVISION"))
     rows = [
@@ -194,33 +227,39 @@ def endpoints(name: WorkloadArgument, output: OutputOption = Format.TABLE, serve
     show_table(columns, rows, output)
 
 
-def _finish(client: Client, view: WorkloadView, ending: EndingOptions) -> None:
-    """Wait if that is wanted, then say where it stands; a rollout that stalled is a failure."""
-    from mooring.cli.progress import Progress
-    from mooring.cli.waiting import describe, has_ended, wait_until
+def _finish(client: Client, view: WorkloadView, waiting: WaitOptions) -> None:
+    """Wait if requested, then print the rollout's status. A stalled rollout is a failure."""
+    from mooring.cli.interaction.waiting import describe, has_ended, is_failing, wait_until
+    from mooring.cli.rendering.progress import Progress
 
-    if ending.wait:
+    if waiting.wait:
         with Progress() as progress:
             waited = wait_until(
                 client,
                 str(view.id),
-                lambda detail: has_ended(detail) or _rollout(detail).phase != "rolling",
-                timeout_seconds=ending.timeout,
+                lambda detail: has_ended(detail) or _rollout(detail).phase != "rolling" or is_failing(detail),
+                timeout_seconds=waiting.timeout,
                 progress=progress,
             )
         view = waited.detail
         if not waited.met:
-            raise TimedOut(f"after {ending.timeout:g} seconds {describe(view)}")
+            raise TimedOut(f"timed out after {waiting.timeout:g} seconds: {describe(view)}")
         rollout = _rollout(view)
+        if rollout.phase == "rolling" and is_failing(view):
+            raise MooringError(
+                f"{view.name}: revision {rollout.revision} is {view.health}: {health_text(view)}",
+                code=str(view.health),
+                details={"hint": f"it is retried; `mooring rollout undo {view.name}` rolls back"},
+            )
         if rollout.phase == "stalled":
             raise MooringError(f"{view.name}: {rollout.reason}", code="rollout-stalled")
-    if ending.output is Format.JSON:
-        show_json(view)
+    if waiting.output.is_document:
+        show_document(view, waiting.output)
     else:
         show_line(describe(view))
 
 
 def _rollout(view: WorkloadView) -> RolloutView:
     if view.rollout is None:
-        raise InvalidInput(f"{view.name} is a {view.kind}; only deployments are rolled out")
+        raise InvalidInput(f"{view.name} is a {view.kind}, not a deployment, and has no rollouts")
     return view.rollout

@@ -1,4 +1,4 @@
-"""`mooring session`: sessions on one node or several, created, listed, shown and cancelled."""
+"""`mooring session`: create, list, show and cancel sessions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
-from mooring.cli.option_groups import ContainerOptions, PlaceOptions, StartOptions, TermOptions, with_groups
-from mooring.cli.options import (
+from mooring.cli.help import App
+from mooring.cli.input.files import FilesOptions
+from mooring.cli.input.option_groups import (
+    ContainerOptions,
+    PlacementOptions,
+    ScheduleOptions,
+    StartOptions,
+    with_groups,
+)
+from mooring.cli.input.options import (
     WORK,
     ForceOption,
     OutputOption,
@@ -17,10 +25,10 @@ from mooring.cli.options import (
     WorkloadArgument,
     WorkloadsArgument,
 )
-from mooring.cli.output import Format
+from mooring.cli.rendering.output import TABLE, Format, Listing
 
-app = typer.Typer()
-session_app = typer.Typer(help="Sessions: interactive, batch, inference, system.", no_args_is_help=True)
+app = App()
+session_app = App(help="Manage sessions: interactive, batch, inference and system.", no_args_is_help=True)
 app.add_typer(session_app, name="session", rich_help_panel=WORK)
 
 
@@ -36,36 +44,39 @@ class Mode(StrEnum):
     MULTI_NODE = "multi-node"
 
 
-# Options end at the first word of the command, so that its own are not taken for ours.
+# Options end at the first word of the command, so that the command keeps its own options.
 @session_app.command(context_settings={"allow_interspersed_args": False})
 @with_groups
 def create(
-    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to start.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Command to start.")] = None,
     *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
-    type_: Annotated[Type, typer.Option("--type", help="What it is for.")] = Type.INTERACTIVE,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name (default: generated).")] = None,
+    type_: Annotated[Type, typer.Option("--type", help="Description, shown in lists.")] = Type.INTERACTIVE,
     size: Annotated[
-        int | None, typer.Option("--size", metavar="N", min=1, help="So many tasks that start together.")
+        int | None, typer.Option("--size", metavar="N", min=1, help="Number of tasks that start together (default 1).")
     ] = None,
-    mode: Annotated[Mode | None, typer.Option(help="All its tasks on one node, or on any.")] = None,
+    mode: Annotated[
+        Mode | None, typer.Option(help="Place all tasks on a single node, or on any nodes (default).")
+    ] = None,
     node: Annotated[
-        list[str] | None, typer.Option("--node", metavar="NODE", help="Rather on this node; may be repeated.")
+        list[str] | None, typer.Option("--node", metavar="NODE", help="Preferred node; repeatable.")
     ] = None,
     only_nodes: Annotated[
-        bool, typer.Option("--only-nodes", help="On no other nodes than those; this needs a right.")
+        bool, typer.Option("--only-nodes", help="Only use the preferred nodes; requires the right `designate`.")
     ] = False,
     container: ContainerOptions,
-    place: PlaceOptions,
+    files: FilesOptions,
+    placement: PlacementOptions,
     begin: StartOptions,
-    terms: TermOptions,
+    schedule_options: ScheduleOptions,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Create a session and leave it to the scheduler; prints its name."""
+    """Create a session, print its name and return without waiting for it."""
     from mooring.cli.connection import connect
-    from mooring.cli.output import show_json, show_line
-    from mooring.cli.requests import build, checked_name
-    from mooring.wire.workloads import SessionRequest
+    from mooring.cli.input.requests import build, checked_name
+    from mooring.cli.rendering.output import show_document, show_line
+    from mooring.wire.workloads.workload_fields import SessionRequest
 
     request = build(
         SessionRequest,
@@ -77,50 +88,51 @@ def create(
         nodes_strictly=only_nodes or None,
         volumes=container.volumes,
         **container.fields(command),
-        **place.fields(),
+        **placement.fields(),
         **begin.fields(),
-        **terms.fields(),
+        **schedule_options.fields(),
     )
     with connect(server) as client:
-        accepted = client.create_session(request)
-    if output is Format.JSON:
-        show_json(accepted)
+        accepted = client.create_session(files.attach(client, request, command))
+    if output.is_document:
+        show_document(accepted, output)
     else:
         show_line(accepted.name)
 
 
 @session_app.command("list")
+@with_groups
 def list_(
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended longer ago.")] = False,
-    everyone: Annotated[bool, typer.Option("--everyone", "-A", help="Those of all users; for administrators.")] = False,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Include those that ended more than an hour ago.")] = False,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", "-A", help="Include those of all users; for administrators.")
+    ] = False,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only those with this status.")] = None,
     type_: Annotated[Type | None, typer.Option("--type", help="Only those of this type.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
-    output: OutputOption = Format.TABLE,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
     """List your sessions."""
-    from mooring.cli.commands.ps import all_pages, show_list
-    from mooring.cli.connection import connect
+    from mooring.cli.commands.workloads.ps import Source, show_workloads
+    from mooring.client.operations.operation import given
 
-    wanted, kind = status.upper() if status else None, type_.value if type_ else None
-    with connect(server) as client:
-        found = all_pages(
-            lambda size, offset: client.sessions(
-                all=all_, everyone=everyone, status=wanted, type=kind, limit=size, offset=offset
-            ),
-            limit,
-        )
-    show_list(found, output, everyone=everyone)
+    query = given(
+        all=all_ or None,
+        everyone=everyone or None,
+        status=status.upper() if status else None,
+        type=type_.value if type_ else None,
+    )
+    show_workloads(Source(server, "/api/sessions", query, limit), output, everyone=everyone)
 
 
 @session_app.command()
 def show(
     name: WorkloadArgument, tasks: TasksOption = False, output: OutputOption = Format.TABLE, server: ServerOption = None
 ) -> None:
-    """Show one session: where its tasks are, and why it waits or failed."""
+    """Show a session: the nodes of its tasks, and why it is pending or failed."""
     from mooring.cli.connection import connect
-    from mooring.cli.details import show_workload
+    from mooring.cli.rendering.workload_details import show_workload
 
     with connect(server) as client:
         show_workload(client, client.session(name), output, all_tasks=tasks)
@@ -128,8 +140,8 @@ def show(
 
 @session_app.command()
 def cancel(names: WorkloadsArgument, force: ForceOption = False, server: ServerOption = None) -> None:
-    """Cancel sessions: at once those that have no node yet."""
-    from mooring.cli.commands.workloads import end_each
+    """Cancel sessions. Pending ones end at once, running ones are stopped."""
+    from mooring.cli.commands.workloads.workloads import end_each
     from mooring.cli.connection import connect
 
     with connect(server) as client:

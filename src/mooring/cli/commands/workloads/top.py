@@ -1,4 +1,4 @@
-"""`mooring top`: what the tasks that run use at this moment, beside what they asked for."""
+"""`mooring top`: current resource usage of running tasks, next to their requests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import WORK, OutputOption, ServerOption
-from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_live, show_table
-from mooring.cli.words import NOTHING, duration, rounded
+from mooring.cli.help import App
+from mooring.cli.input.durations import seconds_at_least
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import WORK, ServerOption
+from mooring.cli.rendering.formatting import NOTHING, duration, rounded
+from mooring.cli.rendering.output import (
+    TABLE,
+    Cell,
+    Column,
+    Listing,
+    Styled,
+    show_document,
+    show_live,
+    show_table,
+)
 
 if TYPE_CHECKING:
-    from mooring.wire.accounting import TaskUse, TaskUseList
+    from mooring.wire.tenancy.accounting import TaskUse, TaskUseList
 
-app = typer.Typer()
+app = App()
 
 _COLUMNS = (
     Column("WORKLOAD"),
@@ -50,37 +62,42 @@ class Sort(StrEnum):
 
 
 @app.command(rich_help_panel=WORK)
+@with_groups
 def top(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The tasks of this workload alone.")] = None,
-    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Of one pool alone.")] = None,
-    user: Annotated[str | None, typer.Option(metavar="USER", help="Of one user alone.")] = None,
-    sort: Annotated[Sort, typer.Option(help="What comes first: the most of this, or by name.")] = Sort.CPU,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most so many.")] = 50,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.5, help="Drawn anew so often.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Show it once; so does a pipe.")] = False,
-    output: OutputOption = Format.TABLE,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only tasks of this workload.")] = None,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only this pool.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Only this user.")] = None,
+    sort: Annotated[Sort, typer.Option(help="Sort by highest usage of this resource, or by name.")] = Sort.CPU,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Maximum number of rows.")] = 50,
+    interval: Annotated[
+        float, typer.Option(metavar="TIME", parser=seconds_at_least(0.5), help="Refresh interval: 2s.")
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print once and exit, which is the default if the output is not a terminal.")
+    ] = False,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Show what running tasks use, those that use most first, until Ctrl-C."""
+    """Show the resource usage of running tasks, highest first, until Ctrl-C."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
 
-        def look() -> TaskUseList:
+        def fetch() -> TaskUseList:
             return client.task_use(pool=pool, user=user, name=name, sort=sort.value, limit=limit)
 
-        if output is Format.JSON:
-            show_json(look())
-        elif once or output is Format.CSV or not sys.stdout.isatty():
-            show_table(_COLUMNS, _rows(look()), output)
+        if output.is_document:
+            show_document(fetch(), output)
+        elif once or not output.layout.is_table or not sys.stdout.isatty():
+            show_table(_COLUMNS, _rows(fetch()), output)
         else:
             with suppress(KeyboardInterrupt):
-                show_live(_COLUMNS, _frames(look, interval), output)
+                show_live(_frames(fetch, interval), output)
 
 
-def _frames(look: Callable[[], TaskUseList], interval: float) -> Iterator[list[list[Cell]]]:
+def _frames(fetch: Callable[[], TaskUseList], interval: float) -> Iterator[tuple[tuple[Column, ...], list[list[Cell]]]]:
     while True:
-        yield _rows(look())
+        yield _COLUMNS, _rows(fetch())
         time.sleep(interval)
 
 
@@ -109,13 +126,13 @@ def _rows(found: TaskUseList) -> list[list[Cell]]:
 
 
 def _amount(slot: str, units: int | None) -> str:
-    from mooring.model.slots import slot_type
+    from mooring.model.resources.slots import slot_type
 
     return NOTHING if units is None else rounded(slot, slot_type(slot).format(units))
 
 
 def _against(slot: str, used: int | None, asked: int | None) -> Cell:
-    """What nears or passes what was asked for stands out."""
+    """Highlight usage that is close to the request or exceeds it."""
     text = _amount(slot, used)
     return Styled(text, "yellow") if used is not None and asked and used > _FULL * asked else text
 

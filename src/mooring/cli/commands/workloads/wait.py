@@ -1,4 +1,4 @@
-"""`mooring wait`: until workloads have ended."""
+"""`mooring wait`: wait until workloads have ended."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from typing import Annotated
 import typer
 
 from mooring.cli.exits import TimedOut, say
-from mooring.cli.options import WORK, ServerOption, WorkloadsArgument
+from mooring.cli.help import App
+from mooring.cli.input.durations import seconds_at_least
+from mooring.cli.input.options import WORK, ServerOption, WorkloadsArgument
 
-app = typer.Typer()
+app = App()
 
 
 @app.command(rich_help_panel=WORK)
 def wait(
     names: WorkloadsArgument,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="TIME", parser=seconds_at_least(0), help="Maximum time to wait: 10m.")
+    ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Wait until all of them have ended; exits with the highest exit code of their tasks."""
+    """Wait until all workloads have ended. Exits with the highest exit code of their tasks."""
     from mooring.cli.connection import connect
-    from mooring.cli.following import exit_status
-    from mooring.cli.progress import Progress
-    from mooring.cli.waiting import describe, has_ended, wait_until
+    from mooring.cli.interaction.follow_output import exit_status
+    from mooring.cli.interaction.waiting import describe, has_ended, wait_until
+    from mooring.cli.rendering.progress import Progress
 
     deadline = None if timeout is None else time.monotonic() + timeout
     highest = 0
     late: list[str] = []
     with connect(server) as client, Progress() as progress:
-        # All are known before the first is waited for: a misspelt name fails now and not in an hour.
+        # All names are resolved before the first wait, so that a misspelt name fails now and not in an hour.
         ids = [str(client.workload(name).id) for name in names]
         for ref in ids:
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -42,5 +46,5 @@ def wait(
             else:
                 late.append(describe(waited.detail))
     if late:
-        raise TimedOut(f"after {timeout:g} seconds {'; '.join(late)}")
+        raise TimedOut(f"timed out after {timeout:g} seconds: {'; '.join(late)}")
     raise typer.Exit(highest)

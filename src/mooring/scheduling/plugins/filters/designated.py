@@ -1,15 +1,16 @@
-"""Only the designated nodes, where they are demanded; preferred ones are a tier before every score instead."""
+"""Only the designated nodes, if they are required. Designated nodes that are preferred are a tier above all scores."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import NODE_NAME, Cluster
-from mooring.scheduling.node_terms import satisfied
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.columns import NODE_NAME
+from mooring.scheduling.cluster.node_matching import satisfied
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class DesignatedFilter:

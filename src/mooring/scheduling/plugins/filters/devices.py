@@ -1,21 +1,23 @@
-"""Only nodes whose single devices have room: a share must fit on one device, a whole number needs whole devices."""
+"""Only nodes with free devices: a share must fit on one device, and whole devices must be wholly free."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mooring.model.slots import slot_type
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.device_requests import DeviceRequest, device_requests
-from mooring.scheduling.devices import divisions
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.resources.slots import slot_type
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.device_requests import DeviceRequest, device_requests
+from mooring.scheduling.cluster.device_sharing import divisions
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelFilter
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class DevicesFilter:
     name = "devices"
     depends_on: DependsOn = "row"
+    kernel_filter: KernelFilter = "devices"
 
     def concerns(self, shape: Shape, cluster: Cluster) -> bool:
         return bool(device_requests(shape, cluster))
@@ -27,7 +29,7 @@ class DevicesFilter:
         return fitting
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        """Each node counts for the first slot that it has no devices for."""
+        """Return the rejection. Each node counts for the first slot for which it lacks devices."""
         words: list[str] = []
         details: dict[str, dict[str, int]] = {}
         suitable = np.ones(len(rows), dtype=np.bool_)
@@ -62,7 +64,7 @@ class DevicesFilter:
 
 
 def _short(request: DeviceRequest, rows: Rows) -> str:
-    """`2 have no single device with 0.3 gpu free (best has 0.2)`; several devices are counted instead."""
+    """Return `2 have no single device with 0.3 gpu free (best has 0.2)`, or count devices if it needs several."""
     slot, column = slot_type(request.column.slot), request.column
     many = f"{len(rows):,} {'has' if len(rows) == 1 else 'have'}"
     largest = max(int(column.capacity[rows].max()), column.quantum)
@@ -91,4 +93,4 @@ def _unsuitable(request: DeviceRequest, count: int) -> str:
 def _invalid(request: DeviceRequest, count: int) -> str:
     slot = slot_type(request.column.slot)
     quantum = slot.format(request.column.quantum)
-    return f"{count:,} cannot give out {slot.format(request.amount)} {slot.name}: amounts are multiples of {quantum}"
+    return f"{count:,} cannot allocate {slot.format(request.amount)} {slot.name}: amounts are multiples of {quantum}"

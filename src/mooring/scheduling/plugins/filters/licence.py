@@ -1,22 +1,24 @@
-"""Only nodes whose licence covers what the task needs and has a session left."""
+"""Only nodes whose licence covers the task's and has a free session."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.hints import NodeChange, TaskChange
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelFilter
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import NodeChange, TaskChange
 
 COVERS = {"enterprise": frozenset({"enterprise", "personal"})}
-"""Which licences a node's licence serves, where it serves more than itself."""
+"""The licences that a licence covers, if it covers others than itself."""
 
 
 class LicenceFilter:
     name = "licence"
     depends_on: DependsOn = "row"
+    kernel_filter: KernelFilter = "unconcerned"
 
     def concerns(self, shape: Shape, cluster: Cluster) -> bool:
         return shape.constraints.licence is not None
@@ -24,7 +26,7 @@ class LicenceFilter:
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
         if shape.constraints.licence is None:
             return np.ones(len(rows), dtype=np.bool_)
-        left: Mask = cluster.sessions_allowed[rows] - cluster.placed.licences[rows] >= shape.tasks
+        left: Mask = cluster.sessions_allowed[rows] - cluster.placed_tasks.licences[rows] >= shape.tasks
         return left & _covered(shape, cluster, rows)
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:

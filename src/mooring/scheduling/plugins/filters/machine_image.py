@@ -1,4 +1,4 @@
-"""Only nodes that were made from the machine image which the task names, in a version that its pattern allows."""
+"""Only nodes created from the machine image that the task names, in a version that matches its pattern."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from mooring.model.constraints import MachineImage
 from mooring.model.versions import allows
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.constraints import MachineImage
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class MachineImageFilter:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import NODE_NAME, Cluster
-from mooring.scheduling.node_terms import satisfied
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.columns import NODE_NAME
+from mooring.scheduling.cluster.node_matching import satisfied
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class NodeNameFilter:
@@ -28,5 +29,5 @@ class NodeNameFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         name = shape.constraints.node_name
         return Rejection(
-            "node-name-mismatch", f"{len(rows):,} not the node asked for ({name})", details={"node_name": name}
+            "node-name-mismatch", f"{len(rows):,} not the requested node ({name})", details={"node_name": name}
         )

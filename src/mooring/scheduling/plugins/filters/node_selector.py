@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.node_terms import selected
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.node_matching import selected
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class NodeSelectorFilter:
@@ -23,6 +23,6 @@ class NodeSelectorFilter:
         wanted = ", ".join(f"{key}={value}" for key, value in shape.constraints.node_selector)
         return Rejection(
             "node-selector-mismatch",
-            f"{len(rows):,} without the labels asked for ({wanted})",
+            f"{len(rows):,} without the requested labels ({wanted})",
             details={"node_selector": dict(shape.constraints.node_selector)},
         )

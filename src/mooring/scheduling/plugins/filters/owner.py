@@ -1,11 +1,11 @@
-"""A node that belongs to a user runs that user's tasks and nobody else's."""
+"""Only nodes without an owner, and the task's user's own."""
 
 from __future__ import annotations
 
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class OwnerFilter:

@@ -1,4 +1,4 @@
-"""Only nodes where every requested slot fits beside what is held, reserved and used."""
+"""Only nodes where every requested slot fits: held + reserved + used + request <= allocatable."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mooring.model.quantity import format_decimal
-from mooring.model.slots import Amounts, slot_type
-from mooring.scheduling.arrays import Demand, Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.hints import NodeChange, OwnChange, TaskChange
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.resources.quantity import format_decimal
+from mooring.model.resources.slots import Amounts, slot_type
+from mooring.scheduling.cluster.arrays import Demand, Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelFilter
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import NodeChange, OwnChange, TaskChange
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """What one node lacks of one slot, in base units."""
+class MissingAmount:
+    """A slot of which a node has too little, in base units."""
 
     slot: str
     needs: int
@@ -26,12 +27,12 @@ class Shortage:
 
     @property
     def never(self) -> bool:
-        """Even the empty node has too little."""
+        """True if even the empty node is too small."""
         return self.needs > self.allocatable
 
 
 class ResourcesFilter:
-    """Slots that are `ignored` are not looked at, by name or by the part of it before a slash."""
+    """Slots in `ignored` are not checked. An entry is a name, or the part of a name before the slash."""
 
     name = "resources"
     depends_on: DependsOn = "row"
@@ -39,20 +40,24 @@ class ResourcesFilter:
     def __init__(self, ignored: frozenset[str] = frozenset()) -> None:
         self.ignored = ignored
 
+    @property
+    def kernel_filter(self) -> KernelFilter | None:
+        return None if self.ignored else "resources"
+
     def demand(self, shape: Shape, cluster: Cluster) -> Demand:
-        """What of a request is looked at."""
+        """Return the part of a request that is checked."""
         if not self.ignored:
             return cluster.demand(shape.request)
-        looked_at = ((name, amount) for name, amount in shape.request if self.ignored.isdisjoint(_names(name)))
-        return cluster.demand(tuple(looked_at))
+        checked = ((name, amount) for name, amount in shape.request if self.ignored.isdisjoint(_names(name)))
+        return cluster.demand(tuple(checked))
 
-    def shortages(self, shape: Shape, cluster: Cluster, row: int) -> list[Shortage]:
-        """Every slot that a node has too little of."""
+    def missing_amounts(self, shape: Shape, cluster: Cluster, row: int) -> list[MissingAmount]:
+        """Return the slots of which a node has too little."""
         demand = self.demand(shape, cluster)
         rows = np.array([row], dtype=np.intp)
         lacking = np.flatnonzero(~cluster.fits(demand, rows)[:, 0])
         return [
-            Shortage(
+            MissingAmount(
                 demand.names[slot],
                 int(demand.amounts[slot, 0]),
                 int(cluster.taken[demand.slots[slot, 0], row]),
@@ -66,7 +71,7 @@ class ResourcesFilter:
         return every_slot
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        """Each node counts for one slot: the one that most of the nodes not yet counted lack."""
+        """Return the rejection. Each node counts for one slot: the one that most of the remaining nodes lack."""
         demand = self.demand(shape, cluster)
         remaining = cluster.free(demand, rows)
         free = np.maximum(remaining, 0)
@@ -106,7 +111,7 @@ class ResourcesFilter:
         return any(after.get(name, 0) < units for name, units in before.items())
 
     def _any_less(self, shape: Shape, these: Amounts, those: Amounts) -> bool:
-        """Whether there is less of a slot that the shape asks for in these amounts than in those."""
+        """Return whether these amounts have less than those of a slot that the shape requests."""
         return any(
             amount and self.ignored.isdisjoint(_names(name)) and these.get(name, 0) < those.get(name, 0)
             for name, amount in shape.request
@@ -127,7 +132,7 @@ def _words(name: str, count: int, needs: int, most_free: int, largest: int) -> s
 
 
 def _readable(name: str, units: int) -> str:
-    """An amount for people: bytes that no suffix holds exactly are rounded down to a tenth of one."""
+    """Format an amount. Bytes without an exact suffix are rounded down to a tenth of the suffix."""
     slot = slot_type(name)
     exact = slot.format(units)
     if slot.kind != "bytes" or len(exact) <= 6:

@@ -1,13 +1,13 @@
-"""Only nodes that have the runtime which the task needs: containers, processes."""
+"""Only nodes that have the task's runtime: containers or processes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class RuntimeFilter:

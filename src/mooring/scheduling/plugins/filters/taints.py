@@ -1,16 +1,16 @@
-"""Only nodes without a taint that keeps the task away: NoSchedule and NoExecute ones need a toleration."""
+"""Only nodes whose NoSchedule and NoExecute taints the task tolerates."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from mooring.model.constraints import Taint
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.hints import OwnChange
-from mooring.scheduling.node_terms import HARD, tolerated, untolerated
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.constraints import Taint
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.node_matching import HARD, tolerated, untolerated
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import OwnChange
 
 
 class TaintsFilter:
@@ -24,14 +24,14 @@ class TaintsFilter:
         return tolerated(shape.constraints, cluster, rows)
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        """Each node counts for its first taint that is not tolerated."""
+        """Return the rejection. Each node counts for its first taint that is not tolerated."""
         first: Counter[Taint] = Counter()
         for code, count in Counter(cluster.taints[rows].tolist()).items():
             first[untolerated(cluster.taint_sets.values[code], shape.constraints.tolerations, HARD)[0]] += count
-        words = [f"{count:,} not tolerated taint {taint}" for taint, count in first.most_common(3)]
+        words = [f"{count:,} with untolerated taint {taint}" for taint, count in first.most_common(3)]
         rest = len(rows) - sum(count for _, count in first.most_common(3))
         if rest:
-            words.append(f"{rest:,} other taints not tolerated")
+            words.append(f"{rest:,} with other untolerated taints")
         return Rejection(
             "taint-not-tolerated",
             ", ".join(words),

@@ -1,23 +1,31 @@
-"""Only nodes in a domain where tasks run that the task must be with."""
+"""Only nodes in a topology domain with tasks that match the required task affinity."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
-from mooring.model.groups import group_of, is_of_group
 from mooring.model.reasons import Cure
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.domains import domain_of, domain_totals, has_label, of_domain
-from mooring.scheduling.hints import NodeChange, Watch
-from mooring.scheduling.placed import matcher_of_all
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.groups import group_of, is_of_group
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.placed_tasks import matcher_of_all
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster.topology_domains import (
+    domain_of,
+    domain_totals,
+    has_label,
+    of_domain,
+)
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import CounterSource, KernelTerm, KernelTermKind, MatchingTasks
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import NodeChange, Watch
 
 
 class TaskAffinityFilter:
-    """A domain serves a term if it holds a task that matches all the terms. The first of a group that must be together
-    may go anywhere: if no such task runs yet and it matches its own terms, having the labels is enough.
+    """A domain satisfies a term if a task in it matches all terms. The first task of a group that must run together may
+    go anywhere: if no task matches yet and the task matches its own terms, nodes only need the topology labels.
     """
 
     name = "task_affinity"
@@ -32,17 +40,17 @@ class TaskAffinityFilter:
         if not constraints.affinity:
             return labelled
         matcher = matcher_of_all(constraints.affinity, constraints.project)
-        counts = cluster.placed.counts(matcher)
-        together = labelled.copy()
+        counts = cluster.placed_tasks.counts(matcher)
+        co_located = labelled.copy()
         somewhere = False
         for term in constraints.affinity:
             totals = domain_totals(cluster, term.topology_key, counts)
             somewhere = somewhere or bool(totals.any())
             labelled &= has_label(cluster, term.topology_key, rows)
-            together &= of_domain(cluster, term.topology_key, totals, rows) > 0
+            co_located &= of_domain(cluster, term.topology_key, totals, rows) > 0
         if not somewhere and self._matches_itself(shape, cluster):
             return labelled
-        return together
+        return co_located
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         group = group_of(shape.constraints)
@@ -51,12 +59,21 @@ class TaskAffinityFilter:
         keys = sorted({term.topology_key for term in shape.constraints.affinity})
         return Rejection(
             "task-affinity",
-            f"{len(rows):,} away from the tasks that it must be with (by {', '.join(keys)})",
+            f"{len(rows):,} not matching the task affinity (by {', '.join(keys)})",
             details={"topology_keys": keys},
         )
 
+    def kernel_terms(self, shape: Shape, cluster: Cluster, sources: Iterable[CounterSource]) -> Iterator[KernelTerm]:
+        constraints = shape.constraints
+        if not constraints.affinity:
+            return
+        source = MatchingTasks(matcher_of_all(constraints.affinity, constraints.project))
+        counts_itself = int(self._matches_itself(shape, cluster))
+        for term in constraints.affinity:
+            yield KernelTerm(KernelTermKind.AFFINITY, source, term.topology_key, counts_itself=counts_itself)
+
     def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
-        """One that leaves cures only who may be the first of its group."""
+        """Return what to watch. A leaving task cures a rejection only if the task may be the first of its group."""
         constraints = shape.constraints
         if not constraints.affinity:
             return ()
@@ -64,7 +81,7 @@ class TaskAffinityFilter:
         return (Watch(matcher, leaving=self._matches_itself(shape, cluster)),)
 
     def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
-        """A node that joins a domain; for who may be the first of its group also one that leaves its domain."""
+        """Return whether the node joined a domain, or left one while the task may be the first of its group."""
         for term in shape.constraints.affinity:
             before, after = domain_of(change.before, term.topology_key), domain_of(change.after, term.topology_key)
             if before != after and (after is not None or self._matches_itself(shape, cluster)):
@@ -74,10 +91,10 @@ class TaskAffinityFilter:
     def _matches_itself(self, shape: Shape, cluster: Cluster) -> bool:
         constraints = shape.constraints
         matcher = matcher_of_all(constraints.affinity, constraints.project)
-        labels = cluster.placed.project_labels(constraints.project)
+        labels = cluster.placed_tasks.project_labels(constraints.project)
         return matcher.matches(constraints.project, labels, dict(constraints.labels))
 
 
 def strict_group(words: str, group: str, cure: Cure) -> Rejection:
-    """A group's demand is in the way. Nobody is preempted for one, which the details say."""
+    """Return the rejection by a strict group. The details say that nothing is preempted for it."""
     return Rejection("strict-group", words, cure, details={"group": group, "preemption": False})

@@ -1,21 +1,28 @@
-"""Only nodes in domains without tasks that the task must be apart from, or that must be apart from it."""
+"""Only nodes in topology domains without tasks that conflict by required anti-affinity, in either direction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mooring.model.constraints import TaskTerm
-from mooring.model.groups import group_of, is_of_group
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.domains import domain_of, domain_totals, of_domain
-from mooring.scheduling.filters.task_affinity import strict_group
-from mooring.scheduling.hints import NodeChange, Watch
-from mooring.scheduling.placed import Counts, matcher_of
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.constraints import TaskTerm
+from mooring.model.workloads.groups import group_of, is_of_group
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.placed_tasks import Counts, matcher_of
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster.topology_domains import domain_of, domain_totals, of_domain
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.filters.task_affinity import strict_group
+from mooring.scheduling.plugins.kernel_rules import (
+    CounterSource,
+    KernelTerm,
+    KernelTermKind,
+    MatchingTasks,
+    TasksWithTerm,
+)
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import NodeChange, Watch
 
 
 class TaskAntiAffinityFilter:
@@ -38,10 +45,24 @@ class TaskAntiAffinityFilter:
         keys = {term.topology_key for term, _ in _terms(shape, cluster)}
         return Rejection(
             "task-anti-affinity",
-            f"{len(rows):,} beside tasks that it must be apart from (by {', '.join(sorted(keys))})",
+            f"{len(rows):,} not matching the task anti-affinity (by {', '.join(sorted(keys))})",
             cure="release",
             details={"topology_keys": sorted(keys)},
         )
+
+    def kernel_terms(self, shape: Shape, cluster: Cluster, sources: Iterable[CounterSource]) -> Iterator[KernelTerm]:
+        constraints = shape.constraints
+        for term in constraints.anti_affinity:
+            source = MatchingTasks(matcher_of(term, constraints.project))
+            yield KernelTerm(KernelTermKind.ANTI_AFFINITY, source, term.topology_key)
+        labels, project_labels = dict(constraints.labels), cluster.placed_tasks.project_labels(constraints.project)
+        for each in sources:
+            if (
+                isinstance(each, TasksWithTerm)
+                and isinstance(each.term, TaskTerm)
+                and matcher_of(each.term, each.project).matches(constraints.project, project_labels, labels)
+            ):
+                yield KernelTerm(KernelTermKind.ANTI_AFFINITY, each, each.term.topology_key)
 
     def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
         constraints = shape.constraints
@@ -52,7 +73,7 @@ class TaskAntiAffinityFilter:
         )
 
     def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
-        """A new node, or one that leaves a domain: without the label nothing keeps the task away."""
+        """Return whether the node is new or left a domain: anti-affinity does not apply to nodes without the label."""
         keys = {term.topology_key for term in shape.constraints.anti_affinity}
         keys |= {term.topology_key for term, _ in _against(shape, cluster)}
         if change.before is None:
@@ -62,15 +83,15 @@ class TaskAntiAffinityFilter:
 
 
 def _terms(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
-    """The task's own terms and those of placed tasks against it, with the tasks per row that keep it away."""
+    """Yield the task's own terms and those of placed tasks that match it, with the conflicting tasks per row."""
     constraints = shape.constraints
     for term in constraints.anti_affinity:
-        yield term, cluster.placed.counts(matcher_of(term, constraints.project))
+        yield term, cluster.placed_tasks.counts(matcher_of(term, constraints.project))
     yield from _against(shape, cluster)
 
 
 def beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-    """The rows where a strict group alone would keep the task away."""
+    """Return the rows that a strict group alone would reject."""
     beside = np.zeros(len(rows), dtype=np.bool_)
     for term, counts in _terms(shape, cluster):
         if is_of_group(term):
@@ -79,7 +100,7 @@ def beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
 
 
 def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
-    """The terms by which placed tasks keep this one away, with how many carry each on which row."""
+    """Yield the terms of placed tasks that match this one, with the number of their owners per row."""
     for term, _, carriers in _carried_against(shape, cluster):
         yield term, carriers
 
@@ -87,8 +108,8 @@ def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]
 def _carried_against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, str, Counts]]:
     constraints = shape.constraints
     labels = dict(constraints.labels)
-    project_labels = cluster.placed.project_labels(constraints.project)
-    for term, project, carriers in cluster.placed.owners("anti_affinity"):
+    project_labels = cluster.placed_tasks.project_labels(constraints.project)
+    for term, project, carriers in cluster.placed_tasks.terms("anti_affinity"):
         if isinstance(term, TaskTerm) and matcher_of(term, project).matches(
             constraints.project, project_labels, labels
         ):

@@ -1,30 +1,32 @@
-"""Only nodes that carry fewer tasks than they may; tasks that were placed in the same pass count."""
+"""Only nodes below their maximum number of tasks, including tasks placed in the same pass."""
 
 from __future__ import annotations
 
-from mooring.model.nodes import Node
-from mooring.model.quantity import INT64_MAX
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.hints import NodeChange, OwnChange, TaskChange
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.nodes.node import Node
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelFilter
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import NodeChange, OwnChange, TaskChange
 
 
 class TasksPerNodeFilter:
     name = "tasks_per_node"
     depends_on: DependsOn = "row"
+    kernel_filter: KernelFilter = "tasks_per_node"
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-        room: Mask = cluster.max_tasks[rows] - cluster.tasks[rows] >= shape.tasks
-        return room
+        fits: Mask = cluster.max_tasks[rows] - cluster.tasks[rows] >= shape.tasks
+        return fits
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         most = int(cluster.max_tasks[rows].max())
-        verb = "has as many tasks as it" if len(rows) == 1 else "have as many tasks as they"
-        words = f"{len(rows):,} {verb} may (at most {most})"
+        verb = "has reached its" if len(rows) == 1 else "have reached their"
+        words = f"{len(rows):,} {verb} task limit (at most {most})"
         if shape.tasks > 1:
-            words = f"{len(rows):,} without room for {shape.tasks:,} more tasks (at most {most})"
+            words = f"{len(rows):,} without capacity for {shape.tasks:,} more tasks (at most {most})"
         return Rejection(
             "tasks-per-node",
             words,

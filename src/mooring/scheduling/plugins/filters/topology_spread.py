@@ -1,26 +1,37 @@
-"""Only nodes where the task keeps the numbers of its like in the topology domains within the allowed skew."""
+"""Only nodes where the task keeps the numbers of matching tasks per topology domain within the allowed skew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mooring.model.constraints import Spread
-from mooring.model.nodes import Node
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.domains import domain_of, domain_totals, has_label, of_domain
-from mooring.scheduling.hints import NodeChange, OwnChange, Watch
-from mooring.scheduling.node_terms import wanted_nodes
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
-from mooring.scheduling.spreading import counts_itself, labelled_for_all, matcher_of_spread, taking_part
+from mooring.model.nodes.node import Node
+from mooring.model.workloads.constraints import Spread
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.node_matching import wanted_nodes
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster.spread_counts import (
+    counts_itself,
+    labelled_for_all,
+    matcher_of_spread,
+    taking_part,
+)
+from mooring.scheduling.cluster.topology_domains import (
+    domain_of,
+    domain_totals,
+    has_label,
+    of_domain,
+)
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import CounterSource, KernelTerm, KernelTermKind, MatchingTasks
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
+from mooring.scheduling.queue.requeue_hints import NodeChange, OwnChange, Watch
 
 
 class TopologySpreadFilter:
-    """The number in the domain with the task, less the smallest number of any domain that takes part, must not exceed
-    `max_skew`. With fewer domains than `min_domains` the smallest number counts as 0.
+    """The number in the domain including the task, minus the lowest number of any eligible domain, must not exceed
+    `max_skew`. With fewer domains than `min_domains` the lowest number counts as 0.
     """
 
     name = "topology_spread"
@@ -40,13 +51,13 @@ class TopologySpreadFilter:
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         spreads = _hard(shape)
-        unlabelled = _fail_for_want_of_a_label(spreads, shape, cluster, rows)
+        unlabelled = _count_without_label(spreads, shape, cluster, rows)
         words = []
         if unlabelled < len(rows):
             skews = ", ".join(f"{spread.topology_key} at most {spread.max_skew}" for spread in spreads)
-            words.append(f"{len(rows) - unlabelled:,} where the spread would be too uneven ({skews})")
+            words.append(f"{len(rows) - unlabelled:,} where the topology skew would be too large ({skews})")
         if unlabelled:
-            words.append(f"{unlabelled:,} without a label that the spread needs")
+            words.append(f"{unlabelled:,} without a topology label of the spread")
         return Rejection(
             "topology-spread",
             ", ".join(words),
@@ -54,12 +65,31 @@ class TopologySpreadFilter:
             details={"topology_keys": [spread.topology_key for spread in spreads]},
         )
 
+    def kernel_terms(self, shape: Shape, cluster: Cluster, sources: Iterable[CounterSource]) -> Iterator[KernelTerm]:
+        spreads, constraints = _hard(shape), shape.constraints
+        if not spreads:
+            return
+        members = cluster.rows_of_pool(shape.pool)
+        members = members[labelled_for_all(spreads, cluster, members)]
+        for spread in spreads:
+            mask = np.zeros(cluster.capacity, dtype=np.bool_)
+            mask[members[taking_part(spread, constraints, cluster, members)]] = True
+            yield KernelTerm(
+                KernelTermKind.SPREAD,
+                MatchingTasks(matcher_of_spread(spread, constraints)),
+                spread.topology_key,
+                mask,
+                limit=spread.max_skew,
+                counts_itself=counts_itself(spread, constraints),
+                min_domains=spread.min_domains or 0,
+            )
+
     def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
-        """More tasks where there were fewest allow more elsewhere, as fewer do where there were most."""
+        """Return what to watch: more tasks in the emptiest domain, or fewer in the fullest one, cure a rejection."""
         return tuple(Watch(matcher_of_spread(spread, shape.constraints)) for spread in _hard(shape))
 
     def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
-        """Another set of domains, or of nodes that take part in the count."""
+        """Return whether the set of domains, or of eligible nodes, changed."""
         spreads = _hard(shape)
         return _taking_part(change.before, spreads, shape) != _taking_part(change.after, spreads, shape)
 
@@ -72,7 +102,7 @@ class TopologySpreadFilter:
 
 
 def _taking_part(node: Node | None, spreads: tuple[Spread, ...], shape: Shape) -> tuple[object, ...] | None:
-    """What of a node decides whether and where it counts; None where it lacks a label, and so never does."""
+    """Return the properties that decide whether and where a node counts; None if it lacks a label and never does."""
     domains = [domain_of(node, spread.topology_key) for spread in spreads]
     if node is None or not spreads or None in domains:
         return None
@@ -85,15 +115,15 @@ def _hard(shape: Shape) -> tuple[Spread, ...]:
 
 
 def _verdicts(spreads: tuple[Spread, ...], shape: Shape, cluster: Cluster, rows: Rows) -> Iterator[Mask]:
-    """What each constraint says about the rows."""
+    """Yield the answer of each constraint for the rows."""
     members = cluster.rows_of_pool(shape.pool)
     members = members[labelled_for_all(spreads, cluster, members)]
     for spread in spreads:
         yield _within_skew(spread, shape, cluster, members, rows)
 
 
-def _fail_for_want_of_a_label(spreads: tuple[Spread, ...], shape: Shape, cluster: Cluster, rows: Rows) -> int:
-    """How many rows lack the label of the first constraint that turns them down."""
+def _count_without_label(spreads: tuple[Spread, ...], shape: Shape, cluster: Cluster, rows: Rows) -> int:
+    """Return the number of rows that lack the label of the first constraint that rejects them."""
     passing = np.ones(len(rows), dtype=np.bool_)
     number = 0
     for spread, within in zip(spreads, _verdicts(spreads, shape, cluster, rows), strict=True):
@@ -105,7 +135,7 @@ def _fail_for_want_of_a_label(spreads: tuple[Spread, ...], shape: Shape, cluster
 def _within_skew(spread: Spread, shape: Shape, cluster: Cluster, members: Rows, rows: Rows) -> Mask:
     key, constraints = spread.topology_key, shape.constraints
     counting = members[taking_part(spread, constraints, cluster, members)]
-    counts = cluster.placed.counts(matcher_of_spread(spread, constraints))
+    counts = cluster.placed_tasks.counts(matcher_of_spread(spread, constraints))
     totals = domain_totals(cluster, key, counts, counting)
     present = np.unique(cluster.domains(key)[0][counting])
     least = int(totals[present].min()) if len(present) >= (spread.min_domains or 1) else 0

@@ -1,15 +1,15 @@
-"""Only nodes in a zone from which all of the task's volumes can be reached."""
+"""Only nodes in a zone where all of the task's volumes are accessible."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.node_terms import satisfied
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.node_matching import satisfied
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class VolumeZoneFilter:

@@ -1,4 +1,4 @@
-"""Only the node that the task's volumes are on."""
+"""Only the node that has the task's local volumes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mooring.model.constraints import MountedVolume
-from mooring.scheduling.arrays import Mask, Rows
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn, Rejection
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.constraints import MountedVolume
+from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 
 
 class VolumesFilter:
@@ -30,7 +30,7 @@ class VolumesFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         settled = list(_settled(shape))
         apart = len({volume.node for volume in settled}) > 1
-        where = "; ".join(_told(volume, shape, cluster) for volume in settled)
+        where = "; ".join(_described(volume, shape, cluster) for volume in settled)
         return Rejection(
             "volumes-apart" if apart else "volume-elsewhere",
             f"{len(rows):,} elsewhere: {where}",
@@ -39,11 +39,11 @@ class VolumesFilter:
 
 
 def _settled(shape: Shape) -> Iterator[MountedVolume]:
-    """Those that have a node, or had one."""
+    """Return the volumes that are, or were, on a node."""
     return (volume for volume in shape.constraints.volumes if volume.node is not None)
 
 
-def _told(volume: MountedVolume, shape: Shape, cluster: Cluster) -> str:
+def _described(volume: MountedVolume, shape: Shape, cluster: Cluster) -> str:
     row = None if volume.node_id is None else cluster.row_of(volume.node_id)
     if row is None:
         return f"volume {volume.name} was on node {volume.node}, which was removed"

@@ -1,4 +1,4 @@
-"""Priority bands: whatever the sequencer, a higher priority comes first; waiting may raise it."""
+"""Priority bands: a higher priority comes first whatever the sequencer, and waiting may raise the priority."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from mooring.model.workloads import Workload
-from mooring.scheduling.plugins import END_OF_TIME, Offer, Sequencer, Situation
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.plugins.protocols import (
+    END_OF_TIME,
+    Offer,
+    OrderingContext,
+    Sequencer,
+)
 
 HIGHEST_PRIORITY = 100
 
 
 def in_bands(workloads: Sequence[Workload], now: datetime, ageing_seconds: int = 0) -> list[list[Workload]]:
-    """The workloads by priority, the highest first. Without a time nobody has waited."""
+    """Return the workloads by priority, the highest first. Without a time, waiting counts for nothing."""
     ages = ageing_seconds > 0 and now != END_OF_TIME
     bands: dict[int, list[Workload]] = {}
     for workload in workloads:
@@ -23,27 +28,27 @@ def in_bands(workloads: Sequence[Workload], now: datetime, ageing_seconds: int =
 
 
 def aged(workload: Workload, now: datetime, ageing_seconds: int) -> int:
-    """The priority with what waiting has added; what is above the highest stays as it is."""
+    """Return the priority including the increase for waiting, which never exceeds the highest priority."""
     steps = max(now - workload.created_at, timedelta(0)) // timedelta(seconds=ageing_seconds)
     return max(workload.priority, min(HIGHEST_PRIORITY, workload.priority + steps))
 
 
-def turn(workload: Workload) -> tuple[datetime, int]:
-    """Who came first; never left to the order in which the store answers."""
+def arrival_key(workload: Workload) -> tuple[datetime, int]:
+    """Return the sort key for first come, first served. It never depends on the order of rows in the store."""
     return workload.created_at, workload.id.int
 
 
-def in_line(
-    bands: Sequence[Sequence[Workload]], key: Callable[[Workload], Any], *, backwards: bool = False
+def sorted_offer(
+    bands: Sequence[Sequence[Workload]], key: Callable[[Workload], Any], *, reverse: bool = False
 ) -> Iterator[Offer]:
-    """All bands in one offer, each sorted: for orders that no placement changes."""
-    yield Offer([workload for band in bands for workload in sorted(band, key=key, reverse=backwards)])
+    """Yield all bands as one offer, each sorted, for orders that no placement changes."""
+    yield Offer([workload for band in bands for workload in sorted(band, key=key, reverse=reverse)])
 
 
 def ordered(
-    sequencer: Sequencer, workloads: Sequence[Workload], situation: Situation, ageing_seconds: int = 0
+    sequencer: Sequencer, workloads: Sequence[Workload], context: OrderingContext, ageing_seconds: int = 0
 ) -> list[Workload]:
-    """Who would be next, were everybody placed in turn; of one that is offered in pieces the first counts."""
-    offers = sequencer.offers(in_bands(workloads, situation.now, ageing_seconds), situation)
+    """Return the order of placement if all workloads fitted; a workload in pieces counts by its first piece."""
+    offers = sequencer.offers(in_bands(workloads, context.now, ageing_seconds), context)
     whole = {workload.id: workload for workload in workloads}
     return [whole[id] for id in dict.fromkeys(each.id for offer in offers for each in offer.workloads)]

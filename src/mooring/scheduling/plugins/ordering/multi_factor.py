@@ -1,7 +1,7 @@
-"""A mix of what speaks for a workload, each part from nothing to one, weighed as the pool says.
+"""Multi-factor priority: a weighted sum of factors from 0 to 1, with the weights of the pool.
 
-`age`: how long it waits, up to a week. `fair_share`: how little its tenants used lately. `size`: how much of the pool
-it asks for, so that large work is not passed over for ever; `smallness`: how little.
+`age`: waiting time, up to a week. `fair_share`: low recent usage of its tenants. `size`: requested part of the pool, so
+that large workloads are not passed over indefinitely; `smallness`: the opposite.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from mooring.model.errors import InvalidInput
-from mooring.model.workloads import Workload
-from mooring.scheduling.ordering.bands import in_line, turn
-from mooring.scheduling.ordering.drf import dominant_share
-from mooring.scheduling.ordering.fair_share import factors_of
-from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.plugins.ordering.bands import arrival_key, sorted_offer
+from mooring.scheduling.plugins.ordering.drf import dominant_share
+from mooring.scheduling.plugins.ordering.fair_share import factors_of
+from mooring.scheduling.plugins.protocols import SHARE_ONE, Offer, OrderingContext
 
 FACTORS = ("age", "fair_share", "size", "smallness")
 _DEFAULT = {"age": 1, "fair_share": 1, "size": 1}
@@ -36,26 +36,26 @@ class MultiFactorSequencer:
                 details={"factor": unknown[0], "known": list(FACTORS)},
             )
         if any(weight < 0 for weight in self._weights.values()) or not sum(self._weights.values()):
-            raise InvalidInput("weights of factors are 0 or more, and at least one is above", code="invalid-weight")
+            raise InvalidInput("weights of factors are 0 or more, and at least one is above 0", code="invalid-weight")
 
-    def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
+    def offers(self, bands: Sequence[Sequence[Workload]], context: OrderingContext) -> Iterator[Offer]:
         def key(workload: Workload) -> tuple[int, datetime, int]:
-            return -self._merit(workload, situation), *turn(workload)
+            return -self._merit(workload, context), *arrival_key(workload)
 
-        return in_line(bands, key)
+        return sorted_offer(bands, key)
 
-    def _merit(self, workload: Workload, situation: Situation) -> int:
-        return sum(weight * _part(name, workload, situation) for name, weight in self._weights.items() if weight)
+    def _merit(self, workload: Workload, context: OrderingContext) -> int:
+        return sum(weight * _part(name, workload, context) for name, weight in self._weights.items() if weight)
 
 
-def _part(name: str, workload: Workload, situation: Situation) -> int:
-    """Whole numbers up to `SHARE_ONE`, so that the same queue has the same order everywhere."""
+def _part(name: str, workload: Workload, context: OrderingContext) -> int:
+    """Return whole numbers up to `SHARE_ONE`, so that the same queue has the same order everywhere."""
     if name == "age":
-        waited = max(situation.now - workload.created_at, timedelta(0))
+        waited = max(context.now - workload.created_at, timedelta(0))
         return SHARE_ONE * (min(waited, _OLD) // _MOMENT) // (_OLD // _MOMENT)
     if name == "fair_share":
-        domain, project, user = factors_of(workload, situation.factors)
+        domain, project, user = factors_of(workload, context.factors)
         return round(domain * project * user * SHARE_ONE)
-    asked = {slot: amount * len(workload.tasks) for slot, amount in workload.request.items()}
-    size = min(dominant_share(asked, situation.capacity(workload.pool)), SHARE_ONE)
+    requested = {slot: amount * len(workload.tasks) for slot, amount in workload.request.items()}
+    size = min(dominant_share(requested, context.capacity(workload.pool)), SHARE_ONE)
     return size if name == "size" else SHARE_ONE - size

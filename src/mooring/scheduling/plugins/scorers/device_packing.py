@@ -1,4 +1,4 @@
-"""Fills devices that are in use before it touches free ones, and nodes in use before free ones."""
+"""Prefers devices in use over free ones, and nodes in use over free ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.device_requests import device_requests
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.device_requests import device_requests
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn
 
 _POINT = SCORE_ONE // 100
 
 
 class DevicePackingScorer:
-    """The mean of the points over the slots of devices that the task asks for."""
+    """The mean of the points over the device slots that the task requests."""
 
     name = "device_packing"
     depends_on: DependsOn = "row"
@@ -38,7 +38,7 @@ class DevicePackingScorer:
 
 
 def packing_points(free: Sequence[int], capacity: Sequence[int], chosen: Iterable[int]) -> int:
-    """From 0 to 100: shared devices with little left first, then free devices of a node in use, then a free node."""
+    """Return points from 0 to 100: nearly full shared devices, then free devices of a node in use, then a free node."""
     taken = list(chosen)
     if not taken:
         return 0

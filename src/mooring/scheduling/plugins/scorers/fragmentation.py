@@ -1,11 +1,11 @@
-"""Keeps what is left of devices useful: prefers the node, and the device, where a task adds least to the fragment.
+"""Prefers the node, and the device, where a task adds least to the fragmentation of devices.
 
-The fragment of a node is what is left of its devices and cannot be used by a typical request, expected over the typical
-requests of the pool (fragmentation gradient descent, Weng et al., ATC 2023). The published score is a sigmoid of the
+The fragmentation of a node is the free device capacity that a typical request of the pool cannot use, in expectation
+over these requests (fragmentation gradient descent, Weng et al., ATC 2023). The published score is a sigmoid of the
 change. Here it is `change / (one device + change)`, which orders the nodes alike and needs whole numbers only: an
 exponential may differ in its last digit between NumPy and compiled code, and with it the decision. Like the published
-one it comes in whole points of 100: what differs by less is left to the other scorers and the order of names, which
-leaves fewer devices unused than following every thousandth of a mix that is a guess.
+score it has whole points of 100. Smaller differences are left to the other scorers and the order of names, which leaves
+fewer devices unused than following every thousandth of an estimate.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from collections.abc import Sequence
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.devices import WHOLE, DeviceShare
-from mooring.scheduling.arrays import Amount, Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.device_requests import DeviceRequest, device_requests
-from mooring.scheduling.devices import Shares
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
-from mooring.scheduling.typical import FALLBACK, Typical
+from mooring.model.resources.devices import WHOLE, DeviceShare
+from mooring.scheduling.cluster.arrays import Amount, Rows, Scores
+from mooring.scheduling.cluster.device_requests import DeviceRequest, device_requests
+from mooring.scheduling.cluster.device_sharing import Shares
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT, TypicalRequest, devices_and_share
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelFormula
+from mooring.scheduling.plugins.protocols import DependsOn
 
-SLOT = "gpu"
 _HALF = SCORE_ONE // 2
 _POINT = SCORE_ONE // 100
 _TOO_MUCH = np.iinfo(np.int64).max
 
 
 class FragmentationScorer:
-    """Half of SCORE_ONE where the fragment stays as it is; more where it falls, less where it grows."""
+    """Half of SCORE_ONE where the fragmentation stays as it is; more where it falls, less where it grows."""
 
     name = "fragmentation"
     depends_on: DependsOn = "row"
+    kernel_formula = KernelFormula("fragmentation")
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
-        typical = typical_of(shape.pool, cluster)
+        typical = cluster.devices.typical_of(shape.pool)
         before = fragment(typical, cluster, rows)
         after, _ = _after(typical, shape, cluster, rows)
         change = np.abs(before - after)
@@ -46,43 +47,32 @@ class FragmentationScorer:
         return scores
 
     def devices_on(self, shape: Shape, cluster: Cluster, row: int) -> tuple[DeviceShare, ...]:
-        """The devices that leave the least fragment; of other slots, and where several are needed, the tightest fit."""
+        """Return the devices with the lowest fragmentation; the tightest fit for other slots and several devices."""
         shares: list[DeviceShare] = []
         rows: Rows = np.array([row], dtype=np.intp)
         for request in device_requests(shape, cluster):
             given = request.give(row) if request.column.divided(rows)[0] else None
-            if given is not None and len(given) == 1 and request.column.slot == SLOT:
-                _, chosen = _after(typical_of(shape.pool, cluster), shape, cluster, rows)
+            if given is not None and len(given) == 1 and request.column.slot == DEVICE_SLOT:
+                _, chosen = _after(cluster.devices.typical_of(shape.pool), shape, cluster, rows)
                 given = [(int(chosen[0]), request.amount)]
             shares.extend(request.column.named(row, given or ()))
         return tuple(shares)
 
 
-def typical_of(pool: str, cluster: Cluster) -> Sequence[Typical]:
-    return cluster.devices.typical.get(pool) or FALLBACK
-
-
-def devices_and_share(typical: Typical) -> tuple[int, int]:
-    """How many devices a typical request needs, and how much of each."""
-    amount = typical.request.get(SLOT, 0)
-    devices = -(-amount // WHOLE)
-    return devices, -(-amount // devices) if devices else 0
-
-
 def fragment(
-    typical: Sequence[Typical],
+    typical: Sequence[TypicalRequest],
     cluster: Cluster,
     rows: Rows,
     *,
     free: Shares | None = None,
     cpu_and_memory: Amount | None = None,
 ) -> Amount:
-    """What each typical request cannot use of the devices of each row, times its weight, summed up.
+    """Return the free device capacity per row that typical requests cannot use, weighted and summed.
 
-    All that is left is lost for a request that does not fit, and for one that asks for no device; for others it is what
-    is left of the devices with too little. `free`, `cpu_and_memory`: instead of what is left now.
+    For a request that does not fit, or requests no device, that is all free capacity; for others it is the capacity of
+    the devices that have too little free. `free`, `cpu_and_memory`: in place of the present free amounts.
     """
-    column = cluster.devices.columns.get(SLOT)
+    column = cluster.devices.columns.get(DEVICE_SLOT)
     result = np.zeros(len(rows), dtype=np.int64)
     if column is None:
         return result
@@ -105,11 +95,11 @@ def fragment(
     return result
 
 
-def _after(typical: Sequence[Typical], shape: Shape, cluster: Cluster, rows: Rows) -> tuple[Amount, Amount]:
-    """The least fragment that a task of the shape leaves on each row where it fits, and on which device if on one."""
+def _after(typical: Sequence[TypicalRequest], shape: Shape, cluster: Cluster, rows: Rows) -> tuple[Amount, Amount]:
+    """Return the lowest fragmentation per row after placing a task, and the device if it needs one."""
     demand = cluster.demand(shape.request)
     cpu_and_memory = _cpu_and_memory(cluster, rows) - demand.cpu_and_memory
-    request = next((each for each in device_requests(shape, cluster) if each.column.slot == SLOT), None)
+    request = next((each for each in device_requests(shape, cluster) if each.column.slot == DEVICE_SLOT), None)
     least = np.full(len(rows), _TOO_MUCH)
     chosen = np.zeros(len(rows), dtype=np.int64)
     if request is None:
@@ -134,7 +124,7 @@ def _after(typical: Sequence[Typical], shape: Shape, cluster: Cluster, rows: Row
 
 
 def _holds_all(request: DeviceRequest, rows: Rows) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """The devices that can take the whole request, as [row, device]."""
+    """Return the devices that can take the whole request, as [row, device]."""
     suffices = request.column.free[rows] >= request.amount
     least = request.least(rows)
     return suffices if least is None else suffices & (least <= request.amount)

@@ -1,14 +1,14 @@
-"""Prefers nodes that have the task's container images: the share of them that is present."""
+"""Prefers nodes that have the task's container images: the fraction of the images that is present."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn
 
 
 class ImagesScorer:

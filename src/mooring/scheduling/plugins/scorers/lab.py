@@ -1,22 +1,22 @@
-"""The lab score of the session schedulers before Mooring: the fullest node wins, and many sessions add a little."""
+"""The lab score: the fullest node wins, and many sessions add a little."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.scorers.resources import CPU_AND_MEMORY
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn
+from mooring.scheduling.plugins.scorers.resources import CPU_AND_MEMORY
 
 LARGEST = 1_050_000
-"""What a full node with five sessions or more is worth, in millionths."""
+"""The score of a full node with five sessions or more, in millionths."""
 
 
 class LabScorer:
-    """(processor utilisation + memory utilisation) / 2 + min(0.05, 0.01 x sessions), before the placement."""
+    """(CPU utilisation + memory utilisation) / 2 + min(0.05, 0.01 x sessions), before the placement."""
 
     name = "lab"
     depends_on: DependsOn = "row"
@@ -29,6 +29,6 @@ class LabScorer:
 
 
 def lab_value(cpu: Scores, memory: Scores, sessions: Scores) -> Scores:
-    """The score in millionths, of utilisations in millionths."""
+    """Return the score in millionths for utilisations in millionths."""
     value: Scores = (cpu + memory) // 2 + np.minimum(50_000, 10_000 * sessions)
     return value

@@ -1,14 +1,16 @@
-"""Prefers the least allocated nodes: those with the largest share of processor and memory left after the placement."""
+"""Prefers the least allocated nodes: those with the largest fraction of CPU and memory free after the placement."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import CPU, MEMORY, Cluster
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.columns import CPU, MEMORY
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelFormula
+from mooring.scheduling.plugins.protocols import DependsOn
 
 CPU_AND_MEMORY = np.array([[CPU], [MEMORY]], dtype=np.intp)
 
@@ -21,16 +23,20 @@ class ResourcesScorer:
 
     def __init__(self, weights: tuple[int, int] = (1, 1)) -> None:
         self.weights = weights
-        """Of processor and memory."""
+        """Of CPU and memory."""
+
+    @property
+    def kernel_formula(self) -> KernelFormula | None:
+        return KernelFormula("least_allocated", self.weights)
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
-        cpu, memory = shares_left(shape, cluster, rows)
+        cpu, memory = free_fractions(shape, cluster, rows)
         scores: Scores = (self.weights[0] * cpu + self.weights[1] * memory) // sum(self.weights)
         return scores
 
 
-def shares_left(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
-    """The shares of processor and memory that the placement leaves, as [slot, row]; 0 of what a node lacks."""
+def free_fractions(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+    """Return the fractions of CPU and memory free after the placement, as [slot, row]; 0 if a node lacks the slot."""
     free = np.maximum(cluster.allocatable[CPU_AND_MEMORY, rows] - cluster.taken[CPU_AND_MEMORY, rows], 0)
     left = np.maximum(free - cluster.demand(shape.request).cpu_and_memory, 0)
     shares = np.rint(left.astype(np.float64) * cluster.inverse[CPU_AND_MEMORY, rows] * SCORE_ONE).astype(np.int64)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mooring.model.constraints import Effect
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.node_terms import untolerated
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.constraints import Effect
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.node_matching import untolerated
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.protocols import DependsOn
 
 SOFT = (Effect.PREFER_NO_SCHEDULE,)
 
@@ -28,6 +28,6 @@ class TaintsScorer:
 
 
 def untolerated_by_set(shape: Shape, cluster: Cluster) -> Scores:
-    """How many soft taints of each set of taints the task does not tolerate."""
+    """Return the number of soft taints in each set of taints that the task does not tolerate."""
     tolerations = shape.constraints.tolerations
     return np.array([len(untolerated(taints, tolerations, SOFT)) for taints in cluster.taint_sets.values], np.int64)

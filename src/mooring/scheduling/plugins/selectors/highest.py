@@ -1,4 +1,4 @@
-"""The highest score, with a choice of what decides among equals or among the best few."""
+"""The highest score, with a choice of tie-breakers among equals or among the best few."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 
 from mooring.model.errors import InvalidInput
-from mooring.scheduling.arrays import Amount
-from mooring.scheduling.domains import domain_totals, of_domain
-from mooring.scheduling.placed import matcher_of
-from mooring.scheduling.plugins import Candidates
+from mooring.scheduling.cluster.arrays import Amount
+from mooring.scheduling.cluster.placed_tasks import matcher_of
+from mooring.scheduling.cluster.topology_domains import domain_totals, of_domain
+from mooring.scheduling.plugins.protocols import Candidates
 
 
 class Ties(StrEnum):
@@ -26,7 +26,7 @@ class Ties(StrEnum):
 class HighestScore:
     """`ties` decides among the nodes with the highest score or, with `top`, among that many of the best.
 
-    `last` is the name that round robin gave last; keep it and give it back to go on after a restart.
+    `last` is the name that round robin chose last; save and pass it to continue after a restart.
     """
 
     name = "highest"
@@ -35,7 +35,7 @@ class HighestScore:
         if ties not in set(Ties):
             raise InvalidInput(f"there is no tie breaker {ties!r}; known are {', '.join(Ties)}", code="unknown-ties")
         if top is not None and top < 1:
-            raise InvalidInput(f"the best {top} nodes are none; ask for at least 1", code="invalid-profile")
+            raise InvalidInput(f"top is {top}; it must be at least 1", code="invalid-profile")
         self.ties = Ties(ties)
         self.last = last
         self._top = top
@@ -52,7 +52,7 @@ class HighestScore:
             case Ties.WEIGHTED_RANDOM:
                 return self._by_score(scores[:number].tolist())
             case Ties.ROUND_ROBIN:
-                return self._in_turn(candidates, number)
+                return self._round_robin(candidates, number)
             case Ties.LEAST_LOADED:
                 return _first(candidates, *(-key for key in _load(candidates, number)))
             case Ties.AFFINITY_BASED:
@@ -64,7 +64,7 @@ class HighestScore:
             return self._random.randrange(len(scores))
         return self._random.choices(range(len(scores)), weights=scores)[0]
 
-    def _in_turn(self, candidates: Candidates, number: int) -> int:
+    def _round_robin(self, candidates: Candidates, number: int) -> int:
         names = [candidates.cluster.node(row).name for row in candidates.rows[:number].tolist()]
         later = [name for name in names if name > self.last]
         self.last = min(later or names)
@@ -72,25 +72,25 @@ class HighestScore:
 
 
 def _load(candidates: Candidates, number: int) -> tuple[Amount, Amount]:
-    """Measured load first, then how many tasks a node has."""
+    """Return the sort keys: measured load first, then the number of tasks."""
     cluster, rows = candidates.cluster, candidates.rows[:number]
     return cluster.cpu_load[rows] + cluster.memory_load[rows], cluster.tasks[rows]
 
 
 def _wanted_beside(candidates: Candidates, number: int) -> Amount:
-    """How many running tasks match the wishes to be with others."""
+    """Return the number of running tasks that match the preferred task affinity."""
     constraints, cluster, rows = candidates.shape.constraints, candidates.cluster, candidates.rows[:number]
-    beside = np.zeros(number, dtype=np.int64)
-    for wish in constraints.preferred_tasks:
-        if wish.weight > 0:
-            counts = cluster.placed.counts(matcher_of(wish.term, constraints.project))
-            totals = domain_totals(cluster, wish.term.topology_key, counts)
-            beside += of_domain(cluster, wish.term.topology_key, totals, rows)
-    return beside
+    matching_tasks = np.zeros(number, dtype=np.int64)
+    for preference in constraints.preferred_tasks:
+        if preference.weight > 0:
+            counts = cluster.placed_tasks.counts(matcher_of(preference.term, constraints.project))
+            totals = domain_totals(cluster, preference.term.topology_key, counts)
+            matching_tasks += of_domain(cluster, preference.term.topology_key, totals, rows)
+    return matching_tasks
 
 
 def _first(candidates: Candidates, *keys: Amount) -> int:
-    """The position with the largest first key, then second; among equals the lowest name."""
+    """Return the position with the largest first key, then second; among equals the lowest name."""
     alive = np.arange(len(keys[0]))
     for key in (*keys, candidates.cluster.precedence[candidates.rows[: len(alive)]]):
         alive = alive[key[alive] == key[alive].max()]

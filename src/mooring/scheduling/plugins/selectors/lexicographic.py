@@ -1,6 +1,6 @@
-"""Concentrated and dispersed: what is left of the slots, compared one after the other in the order of their priority.
+"""Concentrated and dispersed: free amounts of the slots, compared one after the other in the order of their priority.
 
-Both first follow what a task wishes about other tasks, then keep it off nodes with free slots that it does not ask for.
+Both first follow the task's preferences about other tasks, then avoid nodes with free slots that it does not request.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mooring.model.quantity import INT64_MAX
-from mooring.scheduling.arrays import Amount
-from mooring.scheduling.plugins import Candidates
-from mooring.scheduling.scorers.unused_capability import unused_capabilities
-from mooring.scheduling.selectors.wishes import wished
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.scheduling.cluster.arrays import Amount
+from mooring.scheduling.plugins.protocols import Candidates
+from mooring.scheduling.plugins.scorers.unused_capability import unused_capabilities
+from mooring.scheduling.plugins.selectors.soft_constraints import soft_constraint_scores
 
 PRIORITY = ("cuda", "rocm", "tpu", "gpu", "cpu", "mem")
-"""By the beginning of a slot's name (`cuda` means `cuda.device`); slots that are not listed follow by name."""
+"""Prefixes of slot names (`cuda` matches `cuda.device`); slots that are not listed follow by name."""
 
 
 class Concentrated:
-    """The fullest node: the least left of the slot that matters most. A slot that a node lacks counts as endless."""
+    """The fullest node: the least free of the slot with the highest priority. A missing slot counts as unlimited."""
 
     name = "concentrated"
 
@@ -29,11 +29,11 @@ class Concentrated:
 
     def choose(self, candidates: Candidates) -> int:
         left = _left(candidates, self._priority, absent=INT64_MAX)
-        return _first([-wished(candidates), _unused(candidates), *left])
+        return _first([-soft_constraint_scores(candidates), _unused(candidates), *left])
 
 
 class Dispersed:
-    """The emptiest node: the most left of the slot that matters most. A slot that a node lacks counts as below none."""
+    """The emptiest node: the most free of the slot with the highest priority. A missing slot counts as negative."""
 
     name = "dispersed"
 
@@ -42,21 +42,21 @@ class Dispersed:
 
     def choose(self, candidates: Candidates) -> int:
         left = _left(candidates, self._priority, absent=-INT64_MAX)
-        return _first([-wished(candidates), _unused(candidates), *(-amounts for amounts in left)])
+        return _first([-soft_constraint_scores(candidates), _unused(candidates), *(-amounts for amounts in left)])
 
 
 def by_priority(names: Sequence[str], priority: Sequence[str]) -> list[str]:
-    """Slot names in the order in which they are compared."""
+    """Return slot names in the order in which they are compared."""
 
-    def place(name: str) -> tuple[int, str]:
+    def rank(name: str) -> tuple[int, str]:
         fitting = (number for number, start in enumerate(priority) if name.startswith(start))
         return next(fitting, len(priority)), name
 
-    return sorted(names, key=place)
+    return sorted(names, key=rank)
 
 
 def _left(candidates: Candidates, priority: Sequence[str], *, absent: int) -> list[Amount]:
-    """What is left of each requested slot before the placement, as one array per slot."""
+    """Return the free amount of each requested slot before the placement, one array per slot."""
     cluster, rows = candidates.cluster, candidates.rows
     result = []
     for name in by_priority([name for name, _ in candidates.shape.request], priority):
@@ -71,7 +71,7 @@ def _unused(candidates: Candidates) -> Amount:
 
 
 def _first(keys: Sequence[Amount]) -> int:
-    """The position with the smallest first key, then second, and so on; among equals the lowest name."""
+    """Return the position with the smallest first key, then second, and so on; among equals the lowest name."""
     alive = np.arange(len(keys[0]))
     for key in keys:
         alive = alive[key[alive] == key[alive].min()]

@@ -1,12 +1,12 @@
-"""So many workloads of a tenant have something on a node at the same time; private ones are counted apart."""
+"""Limit on the running workloads of a tenant; private ones are counted separately."""
 
 from __future__ import annotations
 
-from mooring.model.pools import Moment
-from mooring.model.quotas import Violation
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.quotas import Violation
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext
-from mooring.scheduling.admission.quota import LimitExceeded, who
+from mooring.scheduling.plugins.validators.quota_check import LimitExceeded, who
 
 
 class ConcurrencyLimitExceeded(LimitExceeded):

@@ -1,12 +1,12 @@
-"""What a workload depends on has ended in the way that it waits for, and what has its turn before it has ended."""
+"""A workload's dependencies have ended as required, and so have the workloads that must run before it."""
 
 from __future__ import annotations
 
-from mooring.model.admission import AdmissionError, Awaits
-from mooring.model.dependencies import Condition, Dependency, Fate
 from mooring.model.names import shown
-from mooring.model.pools import Moment
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.admission import AdmissionError, Awaits
+from mooring.model.workloads.dependencies import Condition, Dependency, Fate
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext
 
 _WORDS = {
@@ -43,7 +43,7 @@ class Dependencies:
 def _message(unmet: list[Dependency], behind: int) -> str:
     parts = [_sentence(each) for each in unmet]
     if behind:
-        parts.append(f"waiting for {behind} before it in the same turn")
+        parts.append(f"waiting for {behind} that must run before it")
     return "; ".join(parts)
 
 

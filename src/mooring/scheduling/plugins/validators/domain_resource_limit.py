@@ -1,12 +1,12 @@
-"""What all workloads of a domain use together stays within the domain's limits."""
+"""Resource limits of the domain: used + requested <= limit."""
 
 from __future__ import annotations
 
-from mooring.model.pools import Moment
-from mooring.model.quotas import Scope
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.quotas import Scope
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext
-from mooring.scheduling.admission.quota import DomainQuotaExceeded, check_quota
+from mooring.scheduling.plugins.validators.quota_check import DomainQuotaExceeded, check_quota
 
 
 class DomainResourceLimit:

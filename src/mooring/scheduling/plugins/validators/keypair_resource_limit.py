@@ -1,12 +1,12 @@
-"""What all workloads of a keypair use together stays within the keypair's limits."""
+"""Resource limits of the keypair: used + requested <= limit."""
 
 from __future__ import annotations
 
-from mooring.model.pools import Moment
-from mooring.model.quotas import Scope
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.quotas import Scope
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext
-from mooring.scheduling.admission.quota import KeypairQuotaExceeded, check_quota
+from mooring.scheduling.plugins.validators.quota_check import KeypairQuotaExceeded, check_quota
 
 
 class KeypairResourceLimit:

@@ -1,16 +1,16 @@
-"""What the waiting workloads of a keypair ask for together stays within a limit; private ones are not counted."""
+"""Limit on the amounts that pending workloads of a keypair request, up to this one; private ones are not counted."""
 
 from __future__ import annotations
 
-from mooring.model.pools import Moment
-from mooring.model.quotas import Scope, Tenant, Violation
-from mooring.model.slots import describe_amounts
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.resources.slots import describe_amounts
+from mooring.model.tenancy.quotas import Scope, Tenant, Violation
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext, is_pending
-from mooring.scheduling.admission.quota import LimitExceeded, who
+from mooring.scheduling.plugins.validators.quota_check import PendingLimitExceeded, who
 
 
-class PendingResourcesExceeded(LimitExceeded):
+class PendingResourcesExceeded(PendingLimitExceeded):
     code = "too-much-pending"
 
 
@@ -22,7 +22,7 @@ class PendingSessionResourceLimit:
         limits = context.policy_of(workload).max_pending_slots
         if not limits or not is_pending(workload):
             return
-        pending = context.pending_besides(workload).slots
+        pending = context.pending_ahead(workload).slots
         keypair = Tenant(Scope.KEYPAIR, workload.access_key)
         violations = [
             Violation(keypair, context.usage.name_of(keypair), slot, pending.get(slot, 0), requested, limit)
@@ -31,6 +31,6 @@ class PendingSessionResourceLimit:
         ]
         if violations:
             exceeded = describe_amounts({each.slot: each.limit for each in violations})
-            together = describe_amounts({each.slot: each.used + each.requested for each in violations})
-            message = f"{together} would wait, which exceeds the pending limit of {who(violations[0])}, {exceeded}"
+            total = describe_amounts({each.slot: each.used + each.requested for each in violations})
+            message = f"{total} would wait, which exceeds the pending limit of {who(violations[0])}, {exceeded}"
             raise PendingResourcesExceeded(message, violations, workload, context)

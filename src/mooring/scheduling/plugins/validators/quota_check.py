@@ -1,29 +1,34 @@
-"""What the validators of quotas share: the comparison, and what a person is told."""
+"""The comparison and the message that all quota validators share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.model.admission import AdmissionError, Awaits
 from mooring.model.names import shown
-from mooring.model.quotas import Scope, Violation
-from mooring.model.slots import slot_type
-from mooring.model.workloads import Workload
+from mooring.model.resources.slots import slot_type
+from mooring.model.tenancy.admission import AdmissionError, Awaits
+from mooring.model.tenancy.quotas import Scope, Violation
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext, at_once
 
 
 class LimitExceeded(AdmissionError):
-    """One or more limits of a workload's tenants."""
+    """One or more limits of a workload's tenants are exceeded."""
 
     code = "limit-exceeded"
 
     def __init__(self, message: str, violations: Sequence[Violation], workload: Workload, context: AdmissionContext):
         super().__init__(
             message,
+            cure="change" if any(violation.hopeless for violation in violations) else "release",
             violations=violations,
             awaits=Awaits(tenants=frozenset(violation.tenant for violation in violations)),
             details=context.usage.names_of(workload),
         )
+
+
+class PendingLimitExceeded(LimitExceeded):
+    """A limit on pending work is exceeded. Equal workloads may differ in that: the work ahead of them differs."""
 
 
 class QuotaExceeded(LimitExceeded):
@@ -47,7 +52,7 @@ class DomainQuotaExceeded(QuotaExceeded):
 
 
 def check_quota(workload: Workload, context: AdmissionContext, scope: Scope, error: type[QuotaExceeded]) -> None:
-    """Raise `error` if the tenant at this level would use more than it may: used + requested > limit, slot by slot."""
+    """Raise `error` if the tenant at this level would exceed a limit: used + requested > limit, slot by slot."""
     usage = context.usage
     if not usage.is_limited(workload, scope):
         return
@@ -57,7 +62,16 @@ def check_quota(workload: Workload, context: AdmissionContext, scope: Scope, err
 
 
 def describe(violations: Sequence[Violation]) -> str:
-    return "; ".join(map(_sentence, violations))
+    """Return the violations as text. Requests that exceed equal limits by themselves are told once."""
+    hopeless: dict[tuple[str, int, int], list[str]] = {}
+    for violation in violations:
+        if violation.hopeless:
+            hopeless.setdefault((violation.slot, violation.requested, violation.limit), []).append(who(violation))
+    sentences = [
+        f"needs {slot_type(slot).format(requested)} {slot}, limit {slot_type(slot).format(limit)} ({', '.join(names)})"
+        for (slot, requested, limit), names in hopeless.items()
+    ]
+    return "; ".join([*sentences, *(_sentence(violation) for violation in violations if not violation.hopeless)])
 
 
 def _sentence(violation: Violation) -> str:

@@ -1,10 +1,10 @@
-"""A workload with a start time is not due before it, whatever its type."""
+"""A workload with a start time does not start before it, whatever its type."""
 
 from __future__ import annotations
 
-from mooring.model.admission import AdmissionError, Awaits
-from mooring.model.pools import Moment
-from mooring.model.workloads import Workload
+from mooring.model.policy.pools import Moment
+from mooring.model.tenancy.admission import AdmissionError, Awaits
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext
 
 

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `store.schema` hands in."""
+"""Alembic's entry point. It runs on the connection that `store.core.schema` passes in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ context.configure(
     target_metadata=metadata,
     render_as_batch=True,
     transactional_ddl=True,
-    # The views of the origins are PostgreSQL's alone and no part of the metadata.
+    # The views in the schema `origins` exist on PostgreSQL only and are not part of the metadata.
     include_schemas=False,
 )
 with context.begin_transaction():

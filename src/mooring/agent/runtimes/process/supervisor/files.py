@@ -1,33 +1,39 @@
-"""Files of a task as tar, read and written by a process that is the task's user and stays within the task's folder."""
+"""Files of a task as tar, read and written by a process of the task's user within the task's folder."""
 
 # ruff: noqa: PTH103, PTH118, PTH119, PTH120
 from __future__ import annotations
 
 import os
 import sys
-import tarfile
 
-MOST_BYTES = 16 * 1024**3
-MOST_ENTRIES = 100_000
+from mooring.compat.tarfile_filters import tarfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+MAX_BYTES = 16 * 1024**3
+MAX_ENTRIES = 100_000
 
 
 class Refused(Exception):
-    """What was asked leads out of the folder, or is too much."""
+    """The request leads out of the folder, or is too large."""
 
 
-def fetch(root: str, path: str) -> None:
-    """Write a file or folder to standard output; what is neither file, folder nor link is left out."""
+def fetch(root: str, path: str, out: BinaryIO | None = None) -> None:
+    """Write a file or folder to standard output or `out`; only files, folders and links are included."""
+    out = out or sys.stdout.buffer
     found = _within(root, path, follow=False)
     if not os.path.lexists(found):
         raise Refused(f"there is no {path!r}")
     name = os.path.basename(found.rstrip("/")) or "."
-    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         archive.add(found, arcname=name, filter=_plain)
-    sys.stdout.buffer.flush()
+    out.flush()
 
 
 def store(root: str, path: str) -> None:
-    """Take what comes on standard input apart in a folder, which is made if it is not there."""
+    """Unpack standard input into a folder, which is created if missing."""
     target = _within(root, path, follow=True)
     os.makedirs(target, exist_ok=True)
     total = entries = 0
@@ -35,8 +41,8 @@ def store(root: str, path: str) -> None:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
             for member in archive:
                 total, entries = total + member.size, entries + 1
-                if total > MOST_BYTES or entries > MOST_ENTRIES:
-                    raise Refused(f"more than {MOST_BYTES // 1024**3} GiB or {MOST_ENTRIES} files at once")
+                if total > MAX_BYTES or entries > MAX_ENTRIES:
+                    raise Refused(f"more than {MAX_BYTES // 1024**3} GiB or {MAX_ENTRIES} files at once")
                 _check(member)
                 archive.extract(member, target, filter="data")
     except tarfile.FilterError as error:
@@ -46,13 +52,13 @@ def store(root: str, path: str) -> None:
 
 
 def _within(root: str, path: str, *, follow: bool) -> str:
-    """The place that is meant, which no link leads out of the task's folder; `follow`: also not the place itself."""
-    place = os.path.normpath(os.path.join(root, path))
+    """Return the resolved path, which must be inside the task's folder; `follow`: the last component as well."""
+    target = os.path.normpath(os.path.join(root, path))
     inside = os.path.realpath(root)
-    folder = os.path.realpath(place if follow or place == os.path.normpath(root) else os.path.dirname(place))
+    folder = os.path.realpath(target if follow or target == os.path.normpath(root) else os.path.dirname(target))
     if ".." in path.split("/") or os.path.commonpath([inside, folder]) != inside:
         raise Refused(f"{path!r} leads out of the task's folder")
-    return place
+    return target
 
 
 def _check(member: tarfile.TarInfo) -> None:
@@ -63,7 +69,7 @@ def _check(member: tarfile.TarInfo) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Without the names and numbers of the node's users."""
+    """Return the member without user and group names and ids of the node."""
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         return None
     member.uid = member.gid = 0

@@ -1,13 +1,15 @@
-"""A log file of bounded size: what is written last is kept, in a few files that follow each other."""
+"""A log of bounded size, rotated over a few files."""
 
 # ruff: noqa: PTH105, PTH108, PTH110
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 
 class RotatedFile:
-    """`path` is the newest, `path.1` the one before it, and so on; each at most `limit` bytes, `count` files in all."""
+    """Rotated log: `path` is the newest file, then `path.1`, …; each at most `limit` bytes, `count` files in all."""
 
     def __init__(self, path: str, limit: int, count: int) -> None:
         self.path = path
@@ -17,7 +19,7 @@ class RotatedFile:
         self.size = os.fstat(self.descriptor).st_size
 
     def write(self, data: bytes) -> None:
-        """Append; on a full disk the output is lost rather than the task."""
+        """Append data. On a full disk the output is lost, but the task continues."""
         while data:
             part = self._part(data)
             data = data[len(part) :]
@@ -33,13 +35,13 @@ class RotatedFile:
         os.close(self.descriptor)
 
     def _part(self, data: bytes) -> bytes:
-        """As much of the data as the present file still takes, cut after a line where there is one."""
-        room = self.limit - self.size
-        if len(data) <= room:
+        """Return the part of the data that fits into the current file, cut after a line if possible."""
+        free = self.limit - self.size
+        if len(data) <= free:
             return data
-        cut = data.rfind(b"\n", 0, max(room, 0)) + 1
+        cut = data.rfind(b"\n", 0, max(free, 0)) + 1
         if cut == 0 and self.size == 0:
-            cut = max(room, 1)
+            cut = max(free, 1)
         return data[:cut]
 
     def _rotate(self) -> None:
@@ -55,4 +57,11 @@ class RotatedFile:
         self.size = 0
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self.path, flags, 0o600)
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid():
+            return descriptor
+        # A hard link by another user would redirect the output into a file of their choice.
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "not a file of the agent's own", self.path)

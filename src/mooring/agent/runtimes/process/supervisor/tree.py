@@ -1,4 +1,4 @@
-"""What is left of a task: the processes below the supervisor and in the task's cgroups, and how to end them."""
+"""Remaining processes of a task: those below the supervisor and in the task's cgroups, and how to kill them."""
 
 # ruff: noqa: PTH123, PTH208
 from __future__ import annotations
@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import signal
 
-from mooring.agent.supervisor.record import stat_fields
+from mooring.agent.runtimes.process.supervisor.record import stat_fields
 
 
 def descendants(root: int) -> dict[int, int]:
-    """Every living process below `root`, with its session."""
+    """Return every living process below `root`, with its session."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -36,7 +36,7 @@ def members(cgroup: str) -> list[int]:
 
 
 def populated(cgroup: str) -> bool:
-    """Whether a living process is in the cgroup or below it."""
+    """Return whether a living process is in the cgroup or below it."""
     try:
         with open(f"{cgroup}/cgroup.events") as file:
             return "populated 1" in file.read()
@@ -53,7 +53,7 @@ def kill_cgroup(cgroup: str) -> None:
 
 
 def kill_processes(pids: list[int]) -> None:
-    """Stop them all first, so that none forks while the others are being ended."""
+    """Kill the processes, after stopping them all so that none forks meanwhile."""
     send(pids, signal.SIGSTOP)
     send(pids, signal.SIGKILL)
 
@@ -67,7 +67,7 @@ def send(pids: list[int], number: int) -> None:
 
 
 def out_of_memory(cgroup: str) -> int:
-    """How many processes of the cgroup the kernel has ended for lack of memory."""
+    """Return the number of processes of the cgroup that the kernel has OOM-killed."""
     try:
         with open(f"{cgroup}/memory.events") as file:
             return oom_kills(file.read())

@@ -1,17 +1,18 @@
-"""The default scorers of kube-scheduler v1.34, to the point: whole numbers from 0 to 100, most of them normalised over
-the feasible nodes, which is why they look at all of these at once.
+"""The default scorers of kube-scheduler v1.34, equal to the point: whole numbers from 0 to 100.
+
+Most of them are normalised over the feasible nodes, so they need all of these at once.
 """
 
 from __future__ import annotations
 
-from mooring.scheduling.plugins import Scorer
-from mooring.scheduling.scorers.kubernetes.balanced import KubernetesBalanced
-from mooring.scheduling.scorers.kubernetes.fit import KubernetesFit
-from mooring.scheduling.scorers.kubernetes.image_locality import KubernetesImageLocality
-from mooring.scheduling.scorers.kubernetes.node_affinity import KubernetesNodeAffinity
-from mooring.scheduling.scorers.kubernetes.taints import KubernetesTaints
-from mooring.scheduling.scorers.kubernetes.task_affinity import KubernetesTaskAffinity
-from mooring.scheduling.scorers.kubernetes.topology_spread import KubernetesTopologySpread
+from mooring.scheduling.plugins.protocols import Scorer
+from mooring.scheduling.plugins.scorers.kubernetes.balanced import KubernetesBalanced
+from mooring.scheduling.plugins.scorers.kubernetes.fit import KubernetesFit
+from mooring.scheduling.plugins.scorers.kubernetes.image_locality import KubernetesImageLocality
+from mooring.scheduling.plugins.scorers.kubernetes.node_affinity import KubernetesNodeAffinity
+from mooring.scheduling.plugins.scorers.kubernetes.taints import KubernetesTaints
+from mooring.scheduling.plugins.scorers.kubernetes.task_affinity import KubernetesTaskAffinity
+from mooring.scheduling.plugins.scorers.kubernetes.topology_spread import KubernetesTopologySpread
 
 KUBERNETES_SCORERS: tuple[Scorer, ...] = (
     KubernetesTaints(),

@@ -8,20 +8,22 @@ from typing import Literal
 import numpy as np
 
 from mooring.model.errors import InvalidInput
-from mooring.model.quantity import INT64_MAX
-from mooring.scheduling.arrays import Amount, Rows, Scores
-from mooring.scheduling.columns import CPU, MEMORY, Cluster
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
-from mooring.scheduling.shapes import Shape
+from mooring.model.resources.quantity import INT64_MAX
+from mooring.scheduling.cluster.arrays import Amount, Rows, Scores
+from mooring.scheduling.cluster.columns import CPU, MEMORY
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelPoints
+from mooring.scheduling.plugins.protocols import DependsOn
+from mooring.scheduling.plugins.scorers.kubernetes.points import ONE_POINT
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 CORE = ("cpu", "memory", "ephemeral-storage", "storage")
-"""Slots that count even if the task asks for none of them."""
+"""Slots that count even if the task does not request them."""
 
 
 class KubernetesFit:
-    """Containers that ask for no processor or memory count with 100m and 200 MiB, the task's and those that run."""
+    """Containers without a CPU or memory request, running or new, count with 100m and 200 MiB."""
 
     name = "kubernetes_fit"
     depends_on: DependsOn = "row"
@@ -40,11 +42,16 @@ class KubernetesFit:
             0 <= used <= 100 and 0 <= points <= 10 for used, points in shape
         ):
             raise InvalidInput(
-                "the shape needs rising utilisation (0 to 100) and points 0 to 10", code="invalid-profile"
+                "the shape needs ascending utilisations (0 to 100) and points from 0 to 10", code="invalid-profile"
             )
         self.strategy = strategy
         self.slots = slots
         self.shape = shape
+
+    @property
+    def kernel_points(self) -> KernelPoints | None:
+        is_default = self.strategy == "LeastAllocated" and self.slots == (("cpu", 1), ("memory", 1))
+        return "least_allocated" if is_default else None
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         points = np.zeros(len(rows), dtype=np.int64)
@@ -69,23 +76,24 @@ class KubernetesFit:
 
 
 def requested_of(shape: Shape, cluster: Cluster, rows: Rows, name: str, *, counted: bool) -> tuple[Amount, Amount]:
-    """What is requested of a slot with the task, and what there is; nothing of a custom slot that it does not ask for.
+    """Return the requested amount of a slot including the task, and the allocatable amount.
 
-    `counted`: with what containers count for that ask for no processor or memory.
+    Both are 0 for a custom slot that the task does not request. `counted`: containers without a CPU or memory request
+    count with the defaults.
     """
     slot = cluster.slot_of(name)
-    asked = dict(shape.request).get(name, 0)
-    if slot is None or (name not in CORE and not asked):
+    of_task = dict(shape.request).get(name, 0)
+    if slot is None or (name not in CORE and not of_task):
         nothing = np.zeros(len(rows), dtype=np.int64)
         return nothing, nothing
-    requested = cluster.taken[slot, rows] + asked
+    requested = cluster.taken[slot, rows] + of_task
     if counted and slot in (CPU, MEMORY):
         requested = requested + cluster.uncounted[slot, rows] + shape.uncounted[slot]
     return requested, cluster.allocatable[slot, rows]
 
 
 def percent(part: Amount, whole: Amount) -> Scores:
-    """part * 100 // whole, also where the product would leave int64."""
+    """Return part * 100 // whole, also where the product exceeds int64."""
     if len(whole) and int(whole.max()) > INT64_MAX // 100:
         return np.array([a * 100 // b for a, b in zip(part.tolist(), whole.tolist(), strict=True)], dtype=np.int64)
     scores: Scores = part * 100 // whole
@@ -101,7 +109,7 @@ def _quotient(points: Scores, weights: Scores, *, rounded: bool) -> Scores:
 
 
 def _along(shape: tuple[tuple[int, int], ...], used: Scores) -> Scores:
-    """The points on the line through the given ones (0 to 10, here 0 to 100); divisions truncate towards zero."""
+    """Interpolate between the given points (0 to 10, here 0 to 100); divisions truncate towards zero."""
     points = np.full(len(used), shape[-1][1] * 10, dtype=np.int64)
     for (left, low), (right, high) in reversed(list(pairwise(shape))):
         rise = (high - low) * 10 * (used - left)

@@ -1,14 +1,15 @@
-"""ImageLocality: the sizes of the images that are present, each less the rarer it is in the cluster."""
+"""ImageLocality: the sizes of the present images, each weighted by the fraction of nodes that have it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
-from mooring.scheduling.shapes import Shape
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelPoints
+from mooring.scheduling.plugins.protocols import DependsOn
+from mooring.scheduling.plugins.scorers.kubernetes.points import ONE_POINT
 
 SMALLEST = 23 << 20
 LARGEST_PER_CONTAINER = 1000 << 20
@@ -19,6 +20,7 @@ class KubernetesImageLocality:
 
     name = "kubernetes_image_locality"
     depends_on: DependsOn = "cluster"
+    kernel_points: KernelPoints = "unconcerned"
 
     def concerns(self, shape: Shape, cluster: Cluster) -> bool:
         return any(cluster.image_was_seen(image) for image in shape.constraints.images)

@@ -1,4 +1,4 @@
-"""InterPodAffinity: wishes of the task and of the tasks that run, summed per topology domain, stretched to 0..100."""
+"""InterPodAffinity: preferences of the task and of running tasks, summed per topology domain, scaled to 0..100."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mooring.model.constraints import PreferredTasks
-from mooring.scheduling.arrays import Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.domains import domain_totals, of_domain
-from mooring.scheduling.placed import Counts, TermKind, matcher_of
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.scorers.kubernetes.points import ONE_POINT, by_range
-from mooring.scheduling.shapes import Shape
+from mooring.model.workloads.constraints import PreferredTasks
+from mooring.scheduling.cluster.arrays import Rows, Scores
+from mooring.scheduling.cluster.placed_tasks import Counts, TermKind, matcher_of
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster.topology_domains import domain_totals, of_domain
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelPoints
+from mooring.scheduling.plugins.protocols import DependsOn
+from mooring.scheduling.plugins.scorers.kubernetes.points import ONE_POINT, by_range
 
 
 class KubernetesTaskAffinity:
-    """A placed task's required affinity to the new one counts with `hard_weight`, its wishes with their own weights."""
+    """Required affinity of a placed task counts with `hard_weight`, its preferences count with their own weights."""
 
     name = "kubernetes_task_affinity"
     depends_on: DependsOn = "cluster"
+    kernel_points: KernelPoints = "unconcerned"
 
     def __init__(self, hard_weight: int = 1, *, only_for_wishes: bool = False) -> None:
-        """`only_for_wishes`: a task without wishes of its own is not scored by those of others."""
+        """`only_for_wishes`: a task without preferences of its own is not scored by those of others."""
         self.hard_weight = hard_weight
         self.only_for_wishes = only_for_wishes
 
@@ -31,9 +33,9 @@ class KubernetesTaskAffinity:
         constraints = shape.constraints
         if self.only_for_wishes and not constraints.preferred_tasks:
             return False
-        # The first task of a workload may pull those that follow it in the same pass.
-        means, project = cluster.placed.means, constraints.project
-        own = any(means(matcher_of(term, project), constraints) for term in constraints.affinity)
+        # The first task of a workload may attract those that follow it in the same pass.
+        matches, project = cluster.placed_tasks.matches, constraints.project
+        own = any(matches(matcher_of(term, project), constraints) for term in constraints.affinity)
         return own or any(True for _ in self._contributions(shape, cluster))
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
@@ -43,14 +45,18 @@ class KubernetesTaskAffinity:
         return by_range(raw) * ONE_POINT
 
     def _contributions(self, shape: Shape, cluster: Cluster) -> Iterator[tuple[str, int, Counts]]:
-        """Topology key, weight and number of tasks per row, for everything that pulls or pushes the task."""
-        constraints, placed = shape.constraints, cluster.placed
-        for wish in constraints.preferred_tasks:
-            yield wish.term.topology_key, wish.weight, placed.counts(matcher_of(wish.term, constraints.project))
+        """Yield topology key, weight and number of tasks per row for everything that attracts or repels the task."""
+        constraints, placed = shape.constraints, cluster.placed_tasks
+        for preference in constraints.preferred_tasks:
+            yield (
+                preference.term.topology_key,
+                preference.weight,
+                placed.counts(matcher_of(preference.term, constraints.project)),
+            )
         kinds: tuple[TermKind, ...] = ("affinity", "preferred_tasks")
         for kind in kinds:
-            for carried, project, carriers in placed.owners(kind):
+            for carried, project, carriers in placed.terms(kind):
                 term = carried.term if isinstance(carried, PreferredTasks) else carried
                 weight = carried.weight if isinstance(carried, PreferredTasks) else self.hard_weight
-                if weight and placed.means(matcher_of(term, project), constraints):
+                if weight and placed.matches(matcher_of(term, project), constraints):
                     yield term.topology_key, weight, carriers

@@ -1,4 +1,4 @@
-"""PodTopologySpread: few matching tasks in the domains of the soft constraints, rare domains weighing less."""
+"""PodTopologySpread: few matching tasks in the domains of the soft constraints; keys with few domains weigh less."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 
 import numpy as np
 
-from mooring.model.constraints import Spread
-from mooring.scheduling.arrays import Mask, Rows, Scores
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.domains import domain_totals, has_label, of_domain
-from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
-from mooring.scheduling.shapes import Shape
-from mooring.scheduling.spreading import labelled_for_all, matcher_of_spread, taking_part
+from mooring.model.workloads.constraints import Spread
+from mooring.scheduling.cluster.arrays import Mask, Rows, Scores
+from mooring.scheduling.cluster.shapes import Shape
+from mooring.scheduling.cluster.spread_counts import labelled_for_all, matcher_of_spread, taking_part
+from mooring.scheduling.cluster.topology_domains import domain_totals, has_label, of_domain
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.kernel_rules import KernelPoints
+from mooring.scheduling.plugins.protocols import DependsOn
+from mooring.scheduling.plugins.scorers.kubernetes.points import ONE_POINT
 
 HOST = "kubernetes.io/hostname"
-"""Here every node is a domain of its own, whatever the label says."""
+"""For this key every node is a domain of its own, whatever the label says."""
 
 
 class KubernetesTopologySpread:
@@ -26,6 +27,7 @@ class KubernetesTopologySpread:
 
     name = "kubernetes_topology_spread"
     depends_on: DependsOn = "cluster"
+    kernel_points: KernelPoints = "unconcerned"
 
     def __init__(self, defaults: tuple[Spread, ...] = ()) -> None:
         self.defaults = defaults
@@ -54,9 +56,9 @@ class KubernetesTopologySpread:
 def _counted(
     spread: Spread, needed: tuple[Spread, ...], shape: Shape, cluster: Cluster, rows: Rows, scored: Mask
 ) -> tuple[Scores, int]:
-    """The matching tasks in the domain of every row, and how many domains the feasible nodes have."""
+    """Return the matching tasks in the domain of every row, and the number of domains of the feasible nodes."""
     constraints = shape.constraints
-    counts = cluster.placed.counts(matcher_of_spread(spread, constraints))
+    counts = cluster.placed_tasks.counts(matcher_of_spread(spread, constraints))
     if spread.topology_key == HOST:
         return counts[rows].astype(np.int64), int(scored.sum())
     members = cluster.rows_of_pool(shape.pool)

@@ -1,0 +1,56 @@
+"""Download of uploads from the server, with the node's credential."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import aiohttp
+
+from mooring.agent.connection.stream import Server
+from mooring.model.errors import MooringError, Unavailable
+from mooring.wire.workloads.uploads import MAX_MANIFEST_BYTES
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)
+_PIECE_BYTES = 256 * 1024
+
+
+class UploadSource:
+    def __init__(self, server: Server, credential: str) -> None:
+        self._server = server
+        self._credential = credential
+
+    async def manifest(self, upload_id: UUID) -> bytes:
+        async with self._answer(f"/api/agent/uploads/{upload_id}/manifest") as answer:
+            content = b""
+            while len(content) <= MAX_MANIFEST_BYTES and (piece := await answer.content.read(_PIECE_BYTES)):
+                content += piece
+            return content
+
+    async def chunks(self, upload_id: UUID, positions: str) -> AsyncIterator[bytes]:
+        async with self._answer(f"/api/agent/uploads/{upload_id}/content?chunks={positions}") as answer:
+            async for piece in answer.content.iter_chunked(_PIECE_BYTES):
+                yield piece
+
+    @asynccontextmanager
+    async def _answer(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open a download. Unavailable can be retried; the server said that it does not exist otherwise."""
+        url = self._server.next_url()
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT) as http,
+                http.get(
+                    f"{url}{path}",
+                    headers={"Authorization": f"Bearer {self._credential}"},
+                    ssl=self._server.tls,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                if answer.status in (400, 404, 422):
+                    raise MooringError("the server does not have the uploaded files any more", code="files-missing")
+                if answer.status != 200:
+                    raise Unavailable(f"the server at {url} answered {answer.status}")
+                yield answer
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the server at {url} cannot be reached: {error}") from error

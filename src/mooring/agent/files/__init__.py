@@ -1,0 +1,1 @@
+"""File operations as root below folders that a task can write."""

@@ -1,0 +1,1 @@
+"""Facts about the machine: resources, health, isolation, cgroup limits and measured usage."""

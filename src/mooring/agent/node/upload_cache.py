@@ -1,0 +1,219 @@
+"""Uploads on this node: each chunk is downloaded once, verified, and kept for the next tasks that need it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from mooring.agent.connection.backoff import delays
+from mooring.agent.files.safe_files import Folder
+from mooring.model.errors import MooringError, Unavailable
+from mooring.wire.workloads.uploads import MAX_CHUNKS_PER_REQUEST, Chunk, Manifest, read_manifest, runs
+
+log = structlog.get_logger(__name__)
+
+_REQUEST_BYTES = 32 * 1024**2
+_RETRY_SECONDS = 5.0
+_FOLDER = "uploads"
+
+
+class Source(Protocol):
+    """The server's side."""
+
+    async def manifest(self, upload_id: UUID) -> bytes: ...
+
+    def chunks(self, upload_id: UUID, positions: str) -> AsyncIterator[bytes]: ...
+
+
+@dataclass(slots=True)
+class Fetching:
+    """The progress of a download."""
+
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+class UploadCache:
+    """The folder of chunks is private to the agent. Tasks get copies."""
+
+    def __init__(self, root: Path, source: Source, *, max_bytes: int, changed: Callable[[], None]) -> None:
+        with Folder.open(root.resolve()) as own, own.make(_FOLDER) as folder:
+            self._folder = folder.path
+        self._source = source
+        self._max_bytes = max_bytes
+        self._changed = changed
+        self._locks: dict[UUID, asyncio.Lock] = {}
+        self._users: Counter[UUID] = Counter()
+        self._fetching: dict[UUID, Fetching] = {}
+
+    @contextlib.asynccontextmanager
+    async def fetched(self, upload_id: UUID) -> AsyncIterator[Manifest]:
+        """Download what is missing of an upload and hold it in the cache for the block.
+
+        MooringError if the server does not give it; a server that does not answer is asked again.
+        """
+        lock = self._locks.setdefault(upload_id, asyncio.Lock())
+        self._users[upload_id] += 1
+        try:
+            async with lock:
+                manifest = await self._fetch_until_there(upload_id)
+            yield manifest
+        finally:
+            self._users[upload_id] -= 1
+            if not self._users[upload_id]:
+                del self._users[upload_id], self._locks[upload_id]
+
+    def path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest
+
+    def progress(self, upload_id: UUID) -> Fetching | None:
+        return self._fetching.get(upload_id)
+
+    async def clean_up(self) -> None:
+        """Remove the chunks used longest ago while all together are too large and no task needs any."""
+        if not self._users:
+            await asyncio.to_thread(self._evict)
+
+    async def _fetch_until_there(self, upload_id: UUID) -> Manifest:
+        for delay in delays(_RETRY_SECONDS):
+            try:
+                return await self._fetch(upload_id)
+            except Unavailable as problem:
+                log.info("upload not fetched yet", upload=str(upload_id), reason=problem.message)
+                await asyncio.sleep(delay)
+            finally:
+                self._fetching.pop(upload_id, None)
+        raise AssertionError
+
+    async def _fetch(self, upload_id: UUID) -> Manifest:
+        manifest = await asyncio.to_thread(read_manifest, await self._source.manifest(upload_id))
+        chunks = await asyncio.to_thread(manifest.chunks)
+        missing = await asyncio.to_thread(self._missing, chunks)
+        progress = self._fetching[upload_id] = Fetching(0, sum(chunks[position].size for position in missing))
+        for batch in _batches(chunks, missing):
+            await self._download(upload_id, batch, chunks, progress)
+        return manifest
+
+    async def _download(
+        self, upload_id: UUID, batch: Sequence[int], chunks: Sequence[Chunk], progress: Fetching
+    ) -> None:
+        wanted = iter(chunks[position] for position in batch)
+        arriving = _Arriving(self, wanted)
+        try:
+            async for piece in self._source.chunks(upload_id, runs(batch)):
+                await asyncio.to_thread(arriving.add, piece)
+                progress.done_bytes += len(piece)
+                self._changed()
+        finally:
+            arriving.close()
+        if not arriving.complete:
+            raise Unavailable("the server ended the download early")
+
+    def _missing(self, chunks: Sequence[Chunk]) -> list[int]:
+        return [position for position, chunk in enumerate(chunks) if not self._has(chunk)]
+
+    def _has(self, chunk: Chunk) -> bool:
+        path = self.path(chunk.digest)
+        try:
+            if path.stat().st_size != chunk.size:
+                return False
+            os.utime(path)
+        except OSError:
+            return False
+        return True
+
+    def _evict(self) -> None:
+        found = [(entry.stat(), entry) for entry in self._folder.glob("*/*")]
+        total = sum(stat.st_size for stat, _ in found)
+        for stat, entry in sorted(found, key=lambda each: each[0].st_mtime):
+            if total <= self._max_bytes:
+                return
+            entry.unlink(missing_ok=True)
+            total -= stat.st_size
+
+
+class _Arriving:
+    """Chunks that arrive one after the other; each is kept once its content is verified."""
+
+    def __init__(self, cache: UploadCache, chunks: Iterator[Chunk]) -> None:
+        self._cache = cache
+        self._chunks = chunks
+        self._chunk = next(chunks, None)
+        self._left = 0 if self._chunk is None else self._chunk.size
+        self._hashed = hashlib.sha256()
+        self._temporary: Path | None = None
+        self._descriptor: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self._chunk is None
+
+    def add(self, data: bytes) -> None:
+        piece = memoryview(data)
+        while piece:
+            if self._chunk is None:
+                raise _damaged()
+            part, piece = piece[: self._left], piece[self._left :]
+            self._write(self._chunk, part)
+            self._left -= len(part)
+            if not self._left:
+                self._finish(self._chunk)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+            self._temporary = None
+
+    def _write(self, chunk: Chunk, part: memoryview) -> None:
+        if self._descriptor is None:
+            folder = self._cache.path(chunk.digest).parent
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._descriptor, name = tempfile.mkstemp(dir=folder)
+            self._temporary = Path(name)
+            self._hashed = hashlib.sha256()
+        self._hashed.update(part)
+        while part:
+            part = part[os.write(self._descriptor, part) :]
+
+    def _finish(self, chunk: Chunk) -> None:
+        if self._hashed.hexdigest() != chunk.digest:
+            raise _damaged()
+        assert self._temporary is not None
+        self._temporary.replace(self._cache.path(chunk.digest))
+        self._temporary = None
+        self.close()
+        self._chunk = next(self._chunks, None)
+        self._left = 0 if self._chunk is None else self._chunk.size
+
+
+def _batches(chunks: Sequence[Chunk], missing: Sequence[int]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    size = 0
+    for position in missing:
+        if batch and (len(batch) == MAX_CHUNKS_PER_REQUEST or size + chunks[position].size > _REQUEST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(position)
+        size += chunks[position].size
+    if batch:
+        yield batch
+
+
+def _damaged() -> MooringError:
+    return MooringError(
+        "the server sent other content than the upload's manifest names; upload the folder again", code="files-damaged"
+    )

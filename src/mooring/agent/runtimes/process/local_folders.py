@@ -1,0 +1,50 @@
+"""Folders of the submitter's machine that a task works in directly, without a copy of its files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from mooring.agent.runtimes.process.identity import Identity
+from mooring.model.errors import MooringError
+from mooring.wire.agents.agent_protocol import DesiredTask
+
+_PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")
+"""Folders that are private to each task."""
+
+
+class LocalFolderRefused(MooringError):
+    """The task cannot work in the submitter's folder."""
+
+    code = "local-folder-refused"
+
+
+def checked(task: DesiredTask, identity: Identity, agent_uid: int, boot_id: str) -> Path | None:
+    """Return the folder that the task works in; None: its own. LocalFolderRefused if it is not the submitter's.
+
+    A submitter who claims another folder or user gains nothing: the task has the permissions of its own user.
+    """
+    local = task.local_folder
+    if local is None:
+        return None
+    if local.boot_id != boot_id:
+        raise _refused(f"this node is another machine than the one that has {local.folder}")
+    uid = agent_uid if identity.uid is None else identity.uid
+    if local.uid != uid:
+        raise _refused(
+            f"the task runs as user {identity.user_name} (uid {uid}), and the folder was given by uid {local.uid}"
+        )
+    if any(f"{os.path.realpath(local.folder)}/".startswith(f"{place}/") for place in _PRIVATE):
+        raise _refused(f"{local.folder} is in a folder for temporary files, which every task has for itself")
+    try:
+        found = Path(local.folder).stat()
+    except OSError as error:
+        raise _refused(f"{local.folder} cannot be opened on this node: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or (found.st_dev, found.st_ino) != (local.device, local.inode):
+        raise _refused(f"{local.folder} is another folder on this node")
+    return Path(local.folder)
+
+
+def _refused(reason: str) -> LocalFolderRefused:
+    return LocalFolderRefused(f"{reason}; use --upload instead of --here")

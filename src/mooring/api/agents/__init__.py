@@ -1,0 +1,1 @@
+"""The agents' connections: joining, desired tasks, reports, and the secrets that tasks need to start."""

@@ -1,0 +1,106 @@
+"""The server itself: is it alive, can it work, what has it counted, do its books agree."""
+
+from __future__ import annotations
+
+import hmac
+from html import escape
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+
+from mooring.api.auth.request_access import Served, needs
+from mooring.api.middleware.errors import problems
+from mooring.model.errors import NotAuthenticated
+from mooring.model.tenancy.access import Action
+from mooring.model.tenancy.tenants import Principal
+from mooring.wire.cluster.audit import AuditReport
+from mooring.wire.cluster.health import Health, Ready
+
+router = APIRouter(tags=["server"], responses=problems())
+
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+_PAGE_HEADERS = {
+    # A page without scripts, styles, forms or frames, which loads nothing.
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Mooring</title></head>
+<body>
+<h1>Mooring</h1>
+<p>A multi-tenant cluster scheduler. This server is running, version {version}.</p>
+<ul>
+<li><a href="/docs">API documentation</a> (<a href="/openapi.json">OpenAPI</a>)</li>
+<li><a href="/ready">Readiness</a> and <a href="/health">health</a></li>
+</ul>
+<p>Log in from a terminal:</p>
+<pre>mooring login --server {url}</pre>
+<p>Then <code>mooring run -- echo hello</code> runs a command, and <code>mooring --help</code> lists all commands.</p>
+</body>
+</html>
+"""
+
+
+@router.get("/", include_in_schema=False)
+async def front_page(services: Served) -> HTMLResponse:
+    """Introduce the server to a person with a browser."""
+    page = _PAGE.format(version=escape(services.version), url=escape(services.public_url.rstrip("/")))
+    return HTMLResponse(page, headers=_PAGE_HEADERS)
+
+
+@router.get("/health", operation_id="health")
+async def health(services: Served) -> Health:
+    """Answers while the process lives, whatever else is wrong."""
+    state = services.state
+    return Health(
+        status="ok",
+        role=state.role,
+        version=services.version,
+        last_pass_at=state.last_pass_at,
+        last_pass_ms=state.last_pass_ms,
+        passes=state.passes,
+    )
+
+
+@router.get("/ready", operation_id="ready", responses={503: {"model": Ready, "description": "A part is not ok"}})
+async def ready(services: Served, response: Response) -> Ready:
+    """Return whether every part that the server needs is available."""
+    found = await services.state.readiness()
+    is_ready = all(part == "ok" for part in found.checks.values())
+    if not is_ready:
+        response.status_code = 503
+    return Ready(ready=is_ready, checks=found.checks, degraded=found.degraded)
+
+
+@router.get("/metrics", operation_id="metrics", response_class=Response, responses=problems(401) | _TEXT)
+async def metrics(services: Served, request: Request) -> Response:
+    """The server's metrics. Where the setting `metrics_token` is set, it is required as a bearer token."""
+    if services.metrics_token is not None:
+        expected = f"Bearer {services.metrics_token}".encode()
+        if not hmac.compare_digest(request.headers.get("Authorization", "").encode("latin-1"), expected):
+            raise NotAuthenticated("metrics need the header 'Authorization: Bearer <metrics_token>'")
+    return Response(services.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/api/audit", operation_id="audit", responses=problems(401, 403, 503))
+async def audit(services: Served, _admin: Annotated[Principal, needs(Action.SEE_AUDIT)]) -> AuditReport:
+    """Check that ledger, counters and readable copies agree."""
+    return await services.auditor.audit()
+
+
+@router.post("/api/audit/repair", operation_id="repair", responses=problems(401, 403, 409, 422, 503))
+async def repair(
+    services: Served,
+    principal: Annotated[Principal, needs(Action.REPAIR)],
+    dry_run: Annotated[bool, Query(description="List every change, and make none.")] = False,
+) -> AuditReport:
+    """Correct records that contradict each other; ambiguous ones are reported and left alone."""
+    return await services.auditor.repair(principal, dry_run=dry_run)

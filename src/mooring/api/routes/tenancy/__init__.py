@@ -1,0 +1,1 @@
+"""Routes of tenants: login, users, projects, keypairs, quotas, fair share and accounting."""

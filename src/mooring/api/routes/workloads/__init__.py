@@ -1,0 +1,1 @@
+"""Routes of submitted work: workloads, sessions, deployments, labs, bookings, volumes and secrets."""

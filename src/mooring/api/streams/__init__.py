@@ -1,0 +1,1 @@
+"""Connections that stay open: exec, attach, port forwarding, output, event streams and long polls."""

@@ -1,0 +1,1 @@
+"""Commands for nodes, pools, bookings and the cluster's state."""

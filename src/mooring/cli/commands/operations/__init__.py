@@ -1,0 +1,1 @@
+"""Commands for operators: servers, agents, the database, leadership and the audit."""

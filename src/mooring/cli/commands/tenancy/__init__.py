@@ -1,0 +1,1 @@
+"""Commands for tenants, quotas and accounting."""

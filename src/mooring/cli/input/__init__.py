@@ -1,0 +1,1 @@
+"""User input: options, requests, time windows, files and passwords."""

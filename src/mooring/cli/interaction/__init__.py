@@ -1,0 +1,1 @@
+"""Commands that stay connected: followed output, terminals, waiting, signals."""

@@ -1,0 +1,144 @@
+"""The files of a local folder for an upload: selected by ignore files, and described by a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from mooring.model.errors import InvalidInput
+from mooring.wire.workloads.uploads import CHUNK_BYTES, MAX_ENTRIES, Entry, encode_manifest, leads_out, read_manifest
+
+IGNORE_FILES = (".gitignore", ".mooringignore")
+"""The patterns of the last count most: `!data/` there includes what Git ignores."""
+_ALWAYS_IGNORED = (".git/",)
+_PIECE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The place of a chunk's content on this machine."""
+
+    path: Path
+    offset: int
+    size: int
+
+
+@dataclass(slots=True)
+class Scan:
+    """Files, folders and links to upload, with paths relative to the folder."""
+
+    root: Path
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """Links that lead out of the folder, and what is neither a file, a folder nor a link."""
+
+    @property
+    def size(self) -> int:
+        return sum(found.st_size for found in self.files.values())
+
+
+def scan(path: Path) -> Scan:
+    """Return the contents of a folder without those that its ignore files name, or one file."""
+    if path.is_file():
+        return Scan(path.parent, files={path.name: path.stat()})
+    if not path.is_dir():
+        raise InvalidInput(f"{str(path)!r} is not a file or folder of this machine", code="no-such-folder")
+    found = Scan(path)
+    try:
+        _walk(found, "", [("", GitIgnoreSpec.from_lines(_ALWAYS_IGNORED))])
+    except OSError as error:
+        raise InvalidInput(f"cannot read {error.filename}: {error.strerror}", code="unreadable-file") from None
+    return found
+
+
+def _walk(found: Scan, below: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> None:
+    entries = sorted(os.scandir(found.root / below), key=lambda entry: entry.name)
+    names = {entry.name for entry in entries}
+    for name in IGNORE_FILES:
+        if name in names:
+            lines = (found.root / below / name).read_text(errors="replace").splitlines()
+            rules = [*rules, (below, GitIgnoreSpec.from_lines(lines))]
+    for entry in entries:
+        path = f"{below}{entry.name}"
+        folder = entry.is_dir(follow_symlinks=False)
+        if _ignored(f"{path}/" if folder else path, rules):
+            continue
+        if len(found.files) + len(found.folders) > MAX_ENTRIES:
+            raise InvalidInput(
+                f"{str(found.root)!r} has more than {MAX_ENTRIES} files; name what to leave out in .mooringignore",
+                code="too-many-files",
+            )
+        if entry.is_symlink():
+            target = str(Path(entry.path).readlink())
+            if leads_out(path, target):
+                found.left_out.append(path)
+            else:
+                found.links[path] = target
+        elif folder:
+            found.folders.append(path)
+            _walk(found, f"{path}/", rules)
+        elif stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
+            found.files[path] = status
+        else:
+            found.left_out.append(path)
+
+
+def _ignored(path: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:
+    """Return the decision of the last rule that matches; rules of inner folders come last."""
+    decided = False
+    for below, spec in rules:
+        found = spec.check_file(path.removeprefix(below)).include
+        decided = decided if found is None else found
+    return decided
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    manifest: bytes
+    pieces: list[Piece]
+    """One per distinct chunk, in the manifest's order."""
+
+
+def describe(found: Scan, progress: Callable[[int], None] = lambda _: None) -> Described:
+    """Read all files and return their manifest; `progress` receives the number of bytes read so far."""
+    entries = [Entry(path=path, kind="folder") for path in found.folders]
+    entries += [Entry(path=path, kind="link", target=target) for path, target in found.links.items()]
+    places: dict[str, Piece] = {}
+    done = 0
+    for path, status in found.files.items():
+        size, digests = 0, []
+        for digest, count in _digests(found.root / path):
+            places.setdefault(digest, Piece(found.root / path, size, count))
+            digests.append(digest)
+            size += count
+            progress(done + size)
+        done += size
+        entries.append(Entry(path=path, size=size, chunks=digests, executable=bool(status.st_mode & stat.S_IXUSR)))
+    manifest = encode_manifest(entries)
+    return Described(manifest, [places[chunk.digest] for chunk in read_manifest(manifest).chunks()])
+
+
+def _digests(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the digest and size of each chunk of a file."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            while True:
+                hashed, left = hashlib.sha256(), CHUNK_BYTES
+                while left and (piece := file.read(min(left, _PIECE_BYTES))):
+                    hashed.update(piece)
+                    left -= len(piece)
+                if left == CHUNK_BYTES:
+                    return
+                yield hashed.hexdigest(), CHUNK_BYTES - left
+                if left:
+                    return
+    except OSError as error:
+        raise InvalidInput(f"cannot read {str(path)!r}: {error.strerror}", code="unreadable-file") from None

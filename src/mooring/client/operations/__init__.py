@@ -1,0 +1,1 @@
+"""Operations on users, workloads, sessions, nodes, pools, quotas and servers."""

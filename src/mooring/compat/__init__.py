@@ -1,0 +1,1 @@
+"""Differences between the Python versions that Mooring supports."""

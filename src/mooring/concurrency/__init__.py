@@ -1,0 +1,1 @@
+"""Supervised background tasks, worker threads and backoff."""

@@ -1,0 +1,1 @@
+"""The leader: its campaign, and the supervised control loops that it runs."""

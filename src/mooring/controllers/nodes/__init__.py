@@ -1,0 +1,1 @@
+"""Control loops over nodes: heartbeats, draining, failing nodes, simulated nodes, autoscaling."""

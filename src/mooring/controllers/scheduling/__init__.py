@@ -1,0 +1,1 @@
+"""The scheduling loop, estimated starts, decisions on timeslots, holds and queue metrics."""

@@ -1,0 +1,1 @@
+"""Periodic upkeep: accounting, audit and retention."""

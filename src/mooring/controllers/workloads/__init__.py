@@ -1,0 +1,1 @@
+"""Control loops over workloads: replacements, time limits, idle sessions, rollouts."""

@@ -1,0 +1,1 @@
+"""Timeslots, and rules for recurring ones."""

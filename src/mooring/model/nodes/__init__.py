@@ -1,0 +1,1 @@
+"""Nodes as placement sees them, their health, and templates for new ones."""

@@ -1,0 +1,1 @@
+"""The scheduling policy of a pool, preemption and holds."""

@@ -1,0 +1,1 @@
+"""Tenants, their access, policies, quotas and fair share."""

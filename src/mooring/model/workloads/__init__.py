@@ -1,0 +1,1 @@
+"""Workloads and their tasks, and the rules of their lives."""

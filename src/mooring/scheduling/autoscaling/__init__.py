@@ -1,0 +1,1 @@
+"""Autoscaling: requests nodes for pending workloads and releases idle nodes."""

@@ -1,0 +1,1 @@
+"""The time axis: timeline, reservations, backfill, planned starts and start estimates."""

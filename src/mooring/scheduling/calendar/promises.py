@@ -1,0 +1,316 @@
+"""Promises on the rows of a cluster: bookings and plans that begin later, and the expected ends of running tasks.
+
+Times are whole seconds, windows half-open. Amounts taken now are in the cluster's columns and stay taken until an end
+is known. Promises only describe changes to these amounts, so an unknown end never gives capacity away.
+
+The future of a row is a step function, which is updated when it is queried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from mooring.model.errors import InvalidInput
+from mooring.model.resources.slots import Amounts
+from mooring.scheduling.calendar.step_functions import MOST_AT_ONCE, StepFunctions, steps_of
+from mooring.scheduling.cluster.arrays import Amount, Demand, Rows
+from mooring.scheduling.cluster.footprints import Footprint
+from mooring.scheduling.cluster.journal import Journal
+
+_STEPS_PER_CHANGE = 8
+"""A row with fewer steps than this per change is rebuilt, which then costs less than changing it in place."""
+_STEPS_PER_PROMISE = 16
+"""A row with more steps than this per promise is rebuilt with fewer."""
+
+_ROWS_ONE_BY_ONE = 2
+"""Up to this many rows are built one by one, which then costs less than building them together."""
+
+
+class Promise(NamedTuple):
+    """Amounts of a row from `start` to `end` (None: open); without a start they are taken already."""
+
+    row: int
+    start: int | None
+    end: int | None
+    amounts: tuple[tuple[int, int], ...]
+    """Pairs of the slot's position on the cluster's slot axis and the amount."""
+    footprint: Footprint | None = None
+    """The needs of each of its tasks beyond amounts; None for a booking, or if unknown."""
+    tasks: int = 1
+    firm: bool = False
+    """Nothing is moved for it: work without an end may not be placed in its way, however far ahead it is."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it belongs to the planned start of pending work."""
+        return self.start is not None and self.footprint is not None
+
+
+class Taken(Protocol):
+    """The allocatable amounts of a cluster's nodes, and the amounts taken now."""
+
+    allocatable: Amount
+    taken: Amount
+    changes: Journal
+
+    @property
+    def capacity(self) -> int: ...
+
+    def slot(self, name: str) -> int: ...
+
+    def free(self, demand: Demand, rows: Rows) -> Amount: ...
+
+
+class Promises:
+    """The promises on the rows of a cluster, by key."""
+
+    def __init__(self, cluster: Taken) -> None:
+        self.now = 0
+        """The current time; queries begin here at the earliest."""
+        self._cluster = cluster
+        self._promises: dict[Hashable, Promise] = {}
+        self._of_row: dict[int, dict[Hashable, None]] = {}
+        self._bookings: Counter[int] = Counter()
+        """Number of promises that are not taken yet, by row."""
+        self._firm: Counter[int] = Counter()
+        """Number of those for which no running work is moved, by row."""
+        self.planned_count = 0
+        """Number of promises for planned starts."""
+        self.planned_beyond_slots = 0
+        """Number of those that need more of a node than amounts and a task: devices, ports or licences."""
+        self.planned_apart = 0
+        """Number of those whose constraints keep other tasks out of their topology domains."""
+        self._ahead: list[tuple[int, int, Hashable]] = []
+        """A heap of the times at which promises begin and end. The number prevents comparison of keys."""
+        self._windows: list[tuple[int, int, Hashable]] = []
+        """The entries of promises that are not taken yet."""
+        self._relieved: set[int] = set()
+        self._numbers = count()
+        self._steps = StepFunctions(cluster.capacity, len(cluster.allocatable))
+        """The promised amounts relative to those taken now."""
+        self._stale = np.zeros(cluster.capacity, dtype=np.bool_)
+        self._unwritten: dict[int, dict[tuple[int, int], int]] = {}
+        """By stale row that can be changed in place: by time and slot, the change of the amount from then on."""
+        self._booked: Rows | None = None
+
+    def __len__(self) -> int:
+        return len(self._promises)
+
+    @property
+    def booked(self) -> bool:
+        """Whether any row has a promise that is not taken yet."""
+        return bool(self._bookings)
+
+    @property
+    def booked_rows(self) -> Rows:
+        """The rows with promises that are not taken yet."""
+        if self._booked is None:
+            self._booked = np.array(sorted(self._bookings), dtype=np.intp)
+        return self._booked
+
+    @property
+    def steps_written(self) -> int:
+        """The number of row steps written by all changes so far."""
+        return self._steps.written
+
+    def get(self, key: Hashable) -> Promise | None:
+        return self._promises.get(key)
+
+    def on(self, row: int) -> Iterable[tuple[Hashable, Promise]]:
+        """Return the promises on a row."""
+        return [(key, self._promises[key]) for key in self._of_row.get(row, ())]
+
+    def add(
+        self, key: Hashable, row: int, start: int, end: int | None, amounts: Amounts, *, firm: bool = False
+    ) -> None:
+        """Promise amounts of a row for a window, in addition to those taken now."""
+        self._enter(key, Promise(row, start, checked_end(start, end), self._by_slot(amounts), firm=firm))
+
+    def remove(self, key: Hashable) -> Promise | None:
+        """Remove and return a promise; an unknown one is not an error."""
+        promise = self._take_out(key)
+        if promise is not None and promise.start is not None:
+            self._relieved.add(promise.row)
+        return promise
+
+    def extend(self, key: Hashable, end: int | None) -> None:
+        """Change the end of a promise."""
+        promise = self._known(key)
+        checked = promise._replace(end=checked_end(promise.start, end))
+        self.remove(key)
+        self._enter(key, checked)
+
+    def move(self, key: Hashable, row: int, start: int, end: int | None) -> None:
+        """Move a promise to another row or window."""
+        moved = self._known(key)._replace(row=row, start=start, end=checked_end(start, end))
+        self.remove(key)
+        self._enter(key, moved)
+
+    def put_back(self, key: Hashable, promise: Promise | None) -> None:
+        """Restore what `remove` returned."""
+        self._take_out(key)
+        if promise is not None:
+            self._enter(key, promise)
+
+    def advance(self, now: int) -> None:
+        """Advance to `now`: drop ended promises; running tasks past their expected end may end any second."""
+        self.now = max(self.now, now)
+        while self._ahead and self._ahead[0][0] <= self.now:
+            time, _, key = heappop(self._ahead)
+            promise = self._promises.get(key)
+            if promise is not None and promise.end == time:
+                self.remove(key)
+                if promise.start is None:
+                    self._enter(key, promise._replace(end=self.now + 1))
+
+    def next_change(self) -> int | None:
+        """Return the time at which the next promise that is not taken yet begins or ends; None if there is none.
+
+        Taken amounts are released when that is reported, whatever end was expected.
+        """
+        while self._windows:
+            time, _, key = self._windows[0]
+            promise = self._promises.get(key)
+            if time > self.now and promise is not None and time in (promise.start, promise.end):
+                return time
+            heappop(self._windows)
+        return None
+
+    def grow(self, capacity: int) -> None:
+        """Extend the arrays to the cluster's number of rows."""
+        more = capacity - len(self._stale)
+        self._stale = np.concatenate((self._stale, np.zeros(more, dtype=np.bool_)))
+        self._steps.grow(capacity)
+
+    def _enter(self, key: Hashable, promise: Promise) -> None:
+        self._take_out(key)
+        self._promises[key] = promise
+        self._of_row.setdefault(promise.row, {})[key] = None
+        for time in (promise.start, promise.end):
+            if time is not None and time > self.now:
+                entry = (time, next(self._numbers), key)
+                heappush(self._ahead, entry)
+                if promise.start is not None:
+                    heappush(self._windows, entry)
+        self._count(promise, 1)
+        if len(self._ahead) > 4 * len(self._promises) + 64:
+            self._forget_outdated()
+
+    def _take_out(self, key: Hashable) -> Promise | None:
+        promise = self._promises.pop(key, None)
+        if promise is not None:
+            self._of_row[promise.row].pop(key)
+            self._count(promise, -1)
+        return promise
+
+    def _count(self, promise: Promise, sign: int) -> None:
+        row = promise.row
+        self._stale[row] = True
+        if self._steps.is_spread(row):
+            self._note_unwritten(promise, sign)
+        if promise.start is not None:
+            self._bookings[row] += sign
+            if self._bookings[row] <= (1 if sign > 0 else 0):
+                self._booked = None
+                if not self._bookings[row]:
+                    del self._bookings[row]
+            if promise.footprint is not None:
+                self.planned_count += sign
+                self.planned_beyond_slots += sign * promise.footprint.is_beyond_slots
+                self.planned_apart += sign * promise.footprint.keeps_others_away
+            if promise.firm or promise.footprint is not None:
+                self._firm[row] += sign
+                if not self._firm[row]:
+                    del self._firm[row]
+        if row in self._bookings or promise.start is not None:
+            self._cluster.changes.note((row,))
+
+    def _forget_outdated(self) -> None:
+        times = [(time, key) for key, each in self._promises.items() for time in (each.start, each.end)]
+        self._ahead = [(time, next(self._numbers), key) for time, key in times if time is not None and time > self.now]
+        self._windows = [entry for entry in self._ahead if self._promises[entry[2]].start is not None]
+        heapify(self._ahead)
+        heapify(self._windows)
+
+    def _known(self, key: Hashable) -> Promise:
+        promise = self._promises.get(key)
+        if promise is None:
+            raise InvalidInput(f"nothing is promised under {key}", code="no-such-promise")
+        return promise
+
+    def _by_slot(self, amounts: Amounts) -> tuple[tuple[int, int], ...]:
+        return tuple((self._cluster.slot(name), amount) for name, amount in amounts.items())
+
+    def _lasting(self, row: int) -> list[int]:
+        """Return by slot the amounts of a row that are taken without an end."""
+        lasting: list[int] = self._cluster.taken[:, row].tolist()
+        for _, promise in self.on(row):
+            for slot, amount in promise.amounts if promise.start is None else ():
+                lasting[slot] -= amount
+        return [max(amount, 0) for amount in lasting]
+
+    def _build(self, rows: Rows) -> None:
+        if self._steps.slots != len(self._cluster.allocatable):
+            self._steps.widen(len(self._cluster.allocatable))
+        stale = rows[self._stale[rows]]
+        if not len(stale):
+            return
+        self._stale[stale] = False
+        several: list[int] = []
+        for row in stale.tolist():
+            if self._steps.is_spread(row) or len(self._of_row.get(row, ())) > MOST_AT_ONCE:
+                self._build_row(row)
+            else:
+                several.append(row)
+        if len(several) <= _ROWS_ONE_BY_ONE:
+            for row in several:
+                self._build_row(row)
+        else:
+            self._steps.build_several(np.array(several, dtype=np.intp), *self._changes_of(several))
+
+    def _build_row(self, row: int) -> None:
+        """Update a row, in place if it has many promises of which few have changed."""
+        unwritten, steps = self._unwritten.pop(row, {}), self._steps.steps_of(row)
+        few = _STEPS_PER_CHANGE * len(unwritten) <= steps <= _STEPS_PER_PROMISE * len(self._of_row.get(row, ()))
+        if self._steps.is_spread(row) and few:
+            self._steps.change(row, unwritten)
+        else:
+            _, times, amounts = steps_of(*self._changes_of([row]), rows=1, slots_in_all=self._steps.slots)
+            self._steps.build(row, times, amounts)
+
+    def _note_unwritten(self, promise: Promise, sign: int) -> None:
+        """Note the changes of a promise to its row; changes that cancel out before a query disappear."""
+        changes = self._unwritten.setdefault(promise.row, {})
+        for time, direction in ((promise.start, sign), (promise.end, -sign)):
+            if time is None:
+                continue
+            for slot, amount in promise.amounts:
+                changed = changes.pop((time, slot), 0) + direction * amount
+                if changed:
+                    changes[time, slot] = changed
+
+    def _changes_of(self, rows: Iterable[int]) -> tuple[Rows, Amount, Rows, Amount]:
+        """Return the changes of the promised amounts: the position of the row, the time, the slot and the amount."""
+        changes: list[tuple[int, int, int, int]] = []
+        for number, row in enumerate(rows):
+            for key in self._of_row.get(row, ()):
+                _, start, end, amounts, *_ = self._promises[key]
+                for slot, amount in amounts:
+                    if start is not None:
+                        changes.append((number, start, slot, amount))
+                    if end is not None:
+                        changes.append((number, end, slot, -amount))
+        numbers, times, slots, added = np.array(changes, dtype=np.int64).reshape(-1, 4).T
+        return numbers, times, slots, added
+
+
+def checked_end(start: int | None, end: int | None) -> int | None:
+    if start is not None and end is not None and end <= start:
+        raise InvalidInput(f"a promise ends at {end}, which is not after its start at {start}", code="empty-window")
+    return end

@@ -1,0 +1,313 @@
+"""The timeline of a cluster: bookings, expected ends of running tasks, and planned starts of pending workloads.
+
+The promises themselves are in `promises`, the queries in `capacity_queries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.calendar.capacity_queries import CapacityQueries
+from mooring.scheduling.calendar.promises import Promise, Taken, checked_end
+from mooring.scheduling.cluster.arrays import Demand, Rows
+from mooring.scheduling.cluster.footprints import Footprint
+
+_NOTHING: Mapping[UUID, tuple[int, Amounts]] = MappingProxyType({})
+_NO_FOOTPRINTS: Mapping[UUID, Footprint] = MappingProxyType({})
+
+
+class Suspended(NamedTuple):
+    """A planned start that is temporarily taken out of the timeline."""
+
+    pool: str
+    owner: UUID
+    key: Hashable
+    promise: Promise
+
+
+class Timeline(CapacityQueries):
+    """The promises on the rows of a cluster. Adding and removing are inverse to each other."""
+
+    def __init__(self, cluster: Taken) -> None:
+        super().__init__(cluster)
+        self.open_ended_notice: dict[str, int] = {}
+        """By pool: how many seconds ahead a booking must be for work without an end to be placed in its way."""
+        self.displacing: set[str] = set()
+        """The pools whose new bookings may use the capacity of work without an end."""
+        self._plans: dict[str, dict[UUID, list[Hashable]]] = {}
+        """By pool and workload: the keys of the promises for planned starts of pending work."""
+        self._dropped: list[Promise] = []
+        """Planned starts that were dropped to be planned anew."""
+        self._guessed: dict[Hashable, Promise | None] = {}
+        """By key of a guessed end: the promise with the latest end, None if that is open."""
+
+    def allow_open_ended(self, pool: str, notice_seconds: int | None, *, displaced: bool = False) -> None:
+        """Allow a pool's work without an end to be placed where bookings are at least this far ahead; None: never.
+
+        `displaced`: new bookings may use the capacity of such work.
+        """
+        (self.displacing.add if displaced else self.displacing.discard)(pool)
+        if self.open_ended_notice.get(pool) == notice_seconds:
+            return
+        self.open_ended_notice.pop(pool, None)
+        if notice_seconds is not None:
+            self.open_ended_notice[pool] = notice_seconds
+        self._relieved.update(self._bookings)
+        self._cluster.changes.note(sorted(self._bookings))
+
+    def notice(self, workload: Workload) -> int | None:
+        """Return for how many seconds capacity must be unbooked for work without an end.
+
+        None if that is indefinitely, or if the work has an end. The stop grace is included: tasks are stopped that long
+        before a booking takes their capacity.
+        """
+        seconds = self.open_ended_notice.get(workload.pool) if workload.longest_seconds is None else None
+        return None if seconds is None else seconds + workload.stop_grace_seconds
+
+    def planned_seconds(self, workload: Workload) -> int | None:
+        """Return for how many seconds a planned start needs its capacity; None: indefinitely.
+
+        Work that is moved for bookings starts where it may run for its notice: a longer one would take booked capacity.
+        """
+        notice = self.notice(workload)
+        return workload.longest_seconds if notice is None else notice
+
+    def expect(self, key: Hashable, row: int, end: int, amounts: Amounts, footprint: Footprint | None = None) -> None:
+        """Expect amounts that are taken now to be released at `end`, with the rest of the task's footprint."""
+        self._enter(key, Promise(row, None, max(end, self.now + 1), self._by_slot(amounts), footprint))
+
+    def update(
+        self,
+        row: int,
+        ends: Mapping[UUID, tuple[int, Amounts]],
+        guessed: Mapping[UUID, tuple[int, Amounts]] = _NOTHING,
+        footprints: Mapping[UUID, Footprint] = _NO_FOOTPRINTS,
+    ) -> None:
+        """Replace the expected ends of a row by the latest ends that are known.
+
+        `guessed`: usual ends, used instead of the latest ones, on which no booking may rely. `footprints`: by task, its
+        needs beyond amounts, which are released with it.
+        """
+        for key in [key for key in self._of_row.get(row, ()) if self._promises[key].start is None]:
+            self._take_out(key)
+            self._guessed.pop(key, None)
+        if row in self._bookings:
+            self._relieved.add(row)
+        for key, (end, amounts) in ends.items():
+            self.expect(key, row, end, amounts, footprints.get(key))
+        for key, (end, amounts) in guessed.items():
+            self._guessed[key] = self._promises.get(key)
+            self.expect(key, row, end, amounts, footprints.get(key))
+
+    @contextmanager
+    def without_guesses(self, rows: Rows) -> Iterator[None]:
+        """Assume within this context that running tasks on these rows run as long as they may."""
+        guessed = self._guessed
+        asked = set(rows.tolist()) if guessed else set()
+        known = ((key, self._promises.get(key)) for key in guessed)
+        guesses = [(key, promise) for key, promise in known if promise is not None and promise.row in asked]
+        for key, _ in guesses:
+            self.put_back(key, guessed[key])
+        try:
+            yield
+        finally:
+            for key, promise in guesses:
+                self.put_back(key, promise)
+
+    @contextmanager
+    def without_grace(self, rows: Rows) -> Iterator[None]:
+        """Assume within this context that tasks on these rows stop at once, without using their stop grace."""
+        graced = [
+            (key, promise)
+            for row in rows.tolist()
+            for key, promise in self.on(row)
+            if promise.start is None and promise.footprint is not None and promise.footprint.grace_seconds
+        ]
+        for key, promise in graced:
+            assert promise.end is not None
+            assert promise.footprint is not None
+            end = max(promise.end - promise.footprint.grace_seconds, self.now + 1)
+            self.put_back(key, promise._replace(end=end))
+        try:
+            yield
+        finally:
+            for key, promise in graced:
+                self.put_back(key, promise)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo every change made within this context, including that of the time."""
+        now, promises, plans = self.now, dict(self._promises), _copied(self._plans)
+        relieved, dropped = set(self._relieved), list(self._dropped)
+        try:
+            yield
+        finally:
+            self.now = now
+            for key in [key for key, promise in self._promises.items() if promises.get(key) != promise]:
+                self._take_out(key)
+            for key in promises.keys() - self._promises.keys():
+                self._enter(key, promises[key])
+            self._plans, self._relieved, self._dropped = plans, relieved, dropped
+
+    @contextmanager
+    def movable(self, rows: Rows, back_at: int) -> Iterator[None]:
+        """Assume within this context that everything without an end on these rows is moved away by a time."""
+        keys: list[Hashable] = []
+        for row in rows.tolist():
+            amounts = tuple((slot, amount) for slot, amount in enumerate(self._lasting(row)) if amount > 0)
+            if amounts:
+                keys.append(("movable", row))
+                self._enter(keys[-1], Promise(row, None, max(back_at, self.now + 1), amounts))
+        try:
+            yield
+        finally:
+            for key in keys:
+                self._take_out(key)
+
+    def plan(
+        self,
+        pool: str,
+        owner: UUID,
+        part: Hashable,
+        row: int,
+        start: int,
+        end: int | None,
+        amounts: Amounts,
+        footprint: Footprint | None = None,
+        tasks: int = 1,
+    ) -> None:
+        """Promise the amounts of all `tasks` for the planned start of pending work in a pool, until it is replanned."""
+        key = (owner, part)
+        self._plans.setdefault(pool, {}).setdefault(owner, []).append(key)
+        self._enter(key, Promise(row, start, checked_end(start, end), self._by_slot(amounts), footprint, tasks))
+
+    @property
+    def planned(self) -> list[Promise]:
+        """The planned starts of all pending work."""
+        return list(self._planned())
+
+    def drop_plans(self, pools: Collection[str], keep: Collection[UUID] = ()) -> None:
+        """Drop the planned starts of these pools except those of the workloads in `keep`."""
+        for pool in pools if self._plans else ():
+            owners = [owner for owner in self._plans.get(pool, ()) if owner not in keep]
+            self.discard_plans(self.suspend_plans(owners))
+
+    def planned_owners(self, pools: Collection[str]) -> set[UUID]:
+        """Return the workloads of these pools that have a planned start."""
+        return {owner for pool in pools for owner in self._plans.get(pool, ())}
+
+    def plans_of(self, pool: str) -> list[Suspended]:
+        """Return the planned starts of a pool without suspending them."""
+        plans = self._plans.get(pool, {})
+        return [
+            Suspended(pool, owner, key, self._promises[key])
+            for owner, keys in plans.items()
+            for key in keys
+            if key in self._promises
+        ]
+
+    def suspend_plans(self, owners: Iterable[UUID]) -> list[Suspended]:
+        """Take out and return the planned starts of workloads, to be resumed or discarded."""
+        suspended: list[Suspended] = []
+        for owner in owners:
+            for pool, plans in self._plans.items():
+                for key in plans.pop(owner, ()):
+                    promise = self._take_out(key)
+                    if promise is not None:
+                        suspended.append(Suspended(pool, owner, key, promise))
+        return suspended
+
+    def resume_plans(self, suspended: Iterable[Suspended]) -> None:
+        """Restore suspended planned starts."""
+        for pool, owner, key, promise in suspended:
+            self._plans.setdefault(pool, {}).setdefault(owner, []).append(key)
+            self._enter(key, promise)
+
+    def discard_plans(self, suspended: Iterable[Suspended]) -> None:
+        """Drop suspended planned starts, which may be planned anew."""
+        self._dropped += [each.promise for each in suspended]
+
+    def drop_plan(self, owner: UUID) -> None:
+        """Drop the planned start of a workload that is no longer pending."""
+        for plans in self._plans.values():
+            for key in plans.pop(owner, ()):
+                self.remove(key)
+
+    @property
+    def relieved(self) -> set[int]:
+        """The rows on which less may be promised at some time than when `take_relieved` was last called."""
+        if self._dropped:
+            standing = {self._as_planned(promise) for promise in self._planned()}
+            self._relieved.update(each.row for each in self._dropped if self._as_planned(each) not in standing)
+            self._dropped = []
+        return self._relieved
+
+    def take_relieved(self) -> Rows:
+        rows = np.array(sorted(self.relieved), dtype=np.intp)
+        self._relieved = set()
+        return rows
+
+    def next_plan(self, pool: str) -> int | None:
+        """Return the time of the next planned start of a pool; None if there is none."""
+        return min((each.start for each in self._planned(pool) if each.start is not None), default=None)
+
+    @contextmanager
+    def without_plan(self, owner: UUID) -> Iterator[None]:
+        """Remove the planned start of a workload within this context, so that it is not in its own way."""
+        suspended = [(key, self._take_out(key)) for plans in self._plans.values() for key in plans.get(owner, ())]
+        try:
+            yield
+        finally:
+            for key, promise in suspended:
+                self.put_back(key, promise)
+
+    def clear(self, row: int) -> None:
+        """Remove all promises on a row that no longer holds a node."""
+        for key in list(self._of_row.get(row, ())):
+            self.remove(key)
+            self._guessed.pop(key, None)
+
+    def fits_instead(
+        self,
+        row: int,
+        demand: Demand,
+        seconds: int | None,
+        leaving: Mapping[UUID, Amounts],
+        notice: int | None = None,
+    ) -> bool:
+        """Return whether a task that starts now for `seconds` (None: open) fits beside a row's bookings.
+
+        The tasks in `leaving` are gone, with their expected ends. Planned starts do not count: they are planned anew.
+        """
+        planned = [key for plans in self._plans.values() for keys in plans.values() for key in keys]
+        out = {key: self._promises[key] for key in (*leaving, *planned) if key in self._of_row.get(row, ())}
+        for key in out:
+            self._take_out(key)
+        rows = np.array([row], dtype=np.intp)
+        free = self._free(rows, demand) - self.surplus_during(rows, demand, seconds, notice)
+        for key, promise in out.items():
+            self.put_back(key, promise)
+        freed = [[sum(amounts.get(name, 0) for amounts in leaving.values())] for name in demand.names]
+        return bool((demand.amounts <= free + freed).all())
+
+    def _planned(self, *pools: str) -> Iterator[Promise]:
+        """Yield the promises for planned starts, of these pools or of all."""
+        for pool in pools or self._plans:
+            for keys in self._plans.get(pool, {}).values():
+                yield from (self._promises[key] for key in keys if key in self._promises)
+
+    def _as_planned(self, promise: Promise) -> Promise:
+        """Normalise a planned start for comparison: one that awaits an overdue end moves by a second every second."""
+        return promise._replace(start=max(promise.start or 0, self.now + 2), end=None)
+
+
+def _copied(plans: Mapping[str, Mapping[UUID, Iterable[Hashable]]]) -> dict[str, dict[UUID, list[Hashable]]]:
+    return {pool: {owner: list(keys) for owner, keys in owners.items()} for pool, owners in plans.items()}

@@ -1,0 +1,1 @@
+"""Explanations of scheduling decisions, computed on demand and never in a pass."""

@@ -1,0 +1,1 @@
+"""Preemption: victim search, budgets, and the reclaim of lent guarantees."""

@@ -1,0 +1,1 @@
+"""Secrets of the installation: where they come from, private files, encryption at rest."""

@@ -1,0 +1,1 @@
+"""Administration of nodes, pools, quotas, fair-share weights and volumes, and the audit."""

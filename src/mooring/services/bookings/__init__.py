@@ -1,0 +1,1 @@
+"""Timeslots, labs and maintenance windows as users request them."""

@@ -1,0 +1,1 @@
+"""Changes of running deployments: updates, rollback, pause, and the comparison with a file."""

@@ -1,0 +1,1 @@
+"""Read-only queries: dry runs, explanations, free capacity, the timeline."""

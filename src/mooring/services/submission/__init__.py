@@ -1,0 +1,1 @@
+"""Submission: translate a request into a workload, admit it, write it, signal."""

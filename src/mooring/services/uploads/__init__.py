@@ -1,0 +1,1 @@
+"""Uploaded folders: declaration, content and expiry. Imports the store and wire schemas."""

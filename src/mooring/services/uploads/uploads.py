@@ -1,0 +1,266 @@
+"""Uploads of folders: a client declares a manifest, sends the chunks that are missing, and submits work with it.
+
+A workload may use an upload of its own project only, and the server knows no chunk by its digest alone: the content of
+other projects is neither used nor revealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from uuid import UUID
+
+from mooring.clock import now
+from mooring.concurrency.workers import off_loop
+from mooring.model.errors import Conflict, InvalidInput, Unavailable
+from mooring.model.tenancy.access import Action, not_there, require
+from mooring.model.tenancy.tenants import Principal
+from mooring.services.acting_project import ActingProjects
+from mooring.services.uploads.content import ContentFolder, Receiving
+from mooring.store.core.engine import Connection, Database
+from mooring.store.uploads import uploads
+from mooring.store.uploads.uploads import Declared, Upload
+from mooring.wire.workloads.uploads import (
+    MAX_REQUEST_BYTES,
+    Chunk,
+    UploadView,
+    digest_of,
+    positions,
+    read_manifest,
+    runs,
+)
+
+_CACHED_MANIFESTS = 8
+_REMOVED_AT_ONCE = 1000
+_BUFFER_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    project_bytes: int = 20 * 10**9
+    """Quota of a project for all of its uploads."""
+    upload_bytes: int = 5 * 10**9
+    """Maximum size of one upload."""
+
+
+class Uploads:
+    def __init__(self, database: Database, content: ContentFolder, limits: UploadLimits) -> None:
+        self.content = content
+        self._database = database
+        self._limits = limits
+        self._acting_projects = ActingProjects(database)
+        # Manifests never change, and an agent asks for the chunks of one in many requests.
+        self._chunks = lru_cache(_CACHED_MANIFESTS)(_chunks_of)
+
+    async def declare(self, principal: Principal, project: str | None, manifest: bytes) -> UploadView:
+        """Accept the manifest of a folder; the answer names the chunks that the client has to send."""
+        require(principal, Action.SUBMIT)
+        acting = await self._acting_projects.resolve(principal, project, create_keypair=False)
+        read = await off_loop(read_manifest, manifest)
+        if read.size > self._limits.upload_bytes:
+            raise InvalidInput(
+                f"the folder has {read.size / 1e6:,.1f} MB, and an upload may have "
+                f"{self._limits.upload_bytes / 1e6:,.1f} MB; leave files out with .mooringignore, or keep large data "
+                "in a volume",
+                code="upload-too-large",
+            )
+        chunks = await off_loop(read.chunks)
+        declared = Declared(
+            project_id=acting.project_id,
+            digest=await off_loop(digest_of, manifest),
+            manifest=manifest,
+            store_id=await off_loop(self.content.store_id),
+            size=read.size,
+            files=read.files,
+            chunks={chunk.digest: chunk.size for chunk in chunks},
+        )
+
+        async def work(connection: Connection) -> Upload:
+            return await uploads.declare(
+                connection,
+                declared,
+                quota_bytes=self._limits.project_bytes,
+                user_id=acting.user_id,
+                now=now(),
+            )
+
+        upload = await self._database.write(work, notify=False)
+        return await self._checked(upload, chunks)
+
+    async def find(self, principal: Principal, upload_id: UUID) -> Upload:
+        """Return an upload of a project of the principal."""
+        async with self._database.read() as connection:
+            found = await uploads.find(connection, upload_id)
+        own = {principal.project_id} if principal.by_keypair else principal.projects
+        if found is None or found.project_id not in own:
+            raise not_there(f"upload {upload_id}")
+        return found
+
+    async def listed(self, principal: Principal, project: str | None) -> list[UploadView]:
+        acting = await self._acting_projects.resolve(principal, project, create_keypair=False)
+        async with self._database.read() as connection:
+            return [_view(upload) for upload in await uploads.of_project(connection, acting.project_id)]
+
+    async def complete(self, principal: Principal, upload_id: UUID) -> UploadView:
+        """Check that all chunks have arrived; from then on workloads can use the upload."""
+        require(principal, Action.SUBMIT)
+        upload = await self.find(principal, upload_id)
+        return await self._checked(upload, await self._chunks_of(upload))
+
+    async def receive(self, principal: Principal, upload_id: UUID, asked: str, body: AsyncIterator[bytes]) -> None:
+        """Store chunks as they arrive, one after the other; those that arrived in full stay if the rest does not."""
+        require(principal, Action.SUBMIT)
+        upload = await self.find(principal, upload_id)
+        wanted = _selected(await self._chunks_of(upload), asked)
+        await self._database.write(lambda c: uploads.used(c, upload.id, now()), notify=False)
+        reader = _Reader(body)
+        for chunk in wanted:
+            receiving = await asyncio.to_thread(self.content.receive, upload.project_id, chunk)
+            try:
+                await self._receive_chunk(reader, receiving, chunk)
+                await asyncio.to_thread(receiving.finish)
+            finally:
+                receiving.close()
+        if await reader.next(1):
+            raise InvalidInput("the body is longer than the chunks that it names", code="wrong-chunk")
+
+    async def remove(self, principal: Principal, upload_id: UUID) -> None:
+        """Remove an upload that no workload uses."""
+        require(principal, Action.SUBMIT)
+        upload = await self.find(principal, upload_id)
+        if not await remove(self._database, self.content, upload_id, before=None):
+            raise Conflict(f"a workload uses upload {upload.id}; it can be removed when that has ended", code="in-use")
+
+    async def manifest_for_node(self, node_id: UUID, upload_id: UUID) -> bytes:
+        """Return the manifest of an upload that a task on the node uses."""
+        async with self._database.read() as connection:
+            found = await uploads.for_node(connection, upload_id, node_id)
+            content = None if found is None else await uploads.manifest(connection, upload_id)
+        if content is None:
+            raise not_there(f"upload {upload_id}")
+        return content
+
+    async def content_for_node(self, node_id: UUID, upload_id: UUID, asked: str) -> AsyncIterator[bytes]:
+        """Return the content of some chunks, one after the other, of an upload that a task on the node uses."""
+        async with self._database.read() as connection:
+            found = await uploads.for_node(connection, upload_id, node_id)
+        if found is None:
+            raise not_there(f"upload {upload_id}")
+        wanted = _selected(await self._chunks_of(found), asked)
+        lost = await off_loop(self.content.missing, found.project_id, wanted)
+        if lost:
+            # The client finds it missing and sends it again.
+            await self._database.write(lambda c: uploads.used(c, found.id, now(), complete=False), notify=False)
+            raise Unavailable("parts of the upload are missing; upload the folder again", code="upload-damaged")
+        return self._pieces(found.project_id, wanted)
+
+    async def _pieces(self, project_id: UUID, chunks: Sequence[Chunk]) -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            pieces = self.content.read(project_id, chunk)
+            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                yield piece
+
+    async def _receive_chunk(self, reader: _Reader, receiving: Receiving, chunk: Chunk) -> None:
+        left = chunk.size
+        while left:
+            piece = await reader.next(min(left, _BUFFER_BYTES))
+            if not piece:
+                raise InvalidInput("the body ends before the chunks that it names", code="wrong-chunk")
+            await asyncio.to_thread(receiving.add, piece)
+            left -= len(piece)
+
+    async def _checked(self, upload: Upload, chunks: Sequence[Chunk]) -> UploadView:
+        """Return the upload with the chunks that are missing, and store whether it is complete."""
+        if upload.store_id != await off_loop(self.content.store_id):
+            raise _elsewhere()
+        missing = await off_loop(self.content.missing, upload.project_id, chunks)
+        complete = not missing
+        if complete != (upload.completed_at is not None):
+            await self._database.write(lambda c: uploads.used(c, upload.id, now(), complete=complete), notify=False)
+        return _view(upload, complete=complete, missing=runs(missing))
+
+    async def _chunks_of(self, upload: Upload) -> tuple[Chunk, ...]:
+        if upload.store_id != await off_loop(self.content.store_id):
+            raise _elsewhere()
+        async with self._database.read() as connection:
+            content = await uploads.manifest(connection, upload.id)
+        if content is None:
+            raise not_there(f"upload {upload.id}")
+        return await off_loop(self._chunks, content)
+
+
+async def remove(database: Database, content: ContentFolder, upload_id: UUID, *, before: datetime | None) -> bool:
+    """Remove an upload and the chunks that no other upload of its project has; return False if it is in use.
+
+    In several transactions, each with the deletion of the content that it forgets.
+    """
+    async with database.read() as connection:
+        manifest = await uploads.manifest(connection, upload_id)
+    if manifest is None:
+        return True
+    digests = {chunk.digest for chunk in await off_loop(_chunks_of, manifest)}
+
+    async def work(connection: Connection) -> list[str] | None:
+        found = await uploads.remove_some(connection, upload_id, digests, before=before, limit=_REMOVED_AT_ONCE)
+        if found is None:
+            return None
+        project_id, gone = found
+        await asyncio.to_thread(content.remove, project_id, gone)
+        return gone
+
+    while gone := await database.write(work, notify=False):
+        pass
+    return gone is not None
+
+
+class _Reader:
+    """Reads a body in pieces of the sizes that are asked for."""
+
+    def __init__(self, body: AsyncIterator[bytes]) -> None:
+        self._body = body
+        self._rest = memoryview(b"")
+
+    async def next(self, most: int) -> bytes | memoryview:
+        """Return up to so many bytes, as many as there are; empty at the end."""
+        while not self._rest:
+            try:
+                self._rest = memoryview(await anext(self._body))
+            except StopAsyncIteration:
+                return b""
+        piece, self._rest = self._rest[:most], self._rest[most:]
+        return piece
+
+
+def _chunks_of(manifest: bytes) -> tuple[Chunk, ...]:
+    return tuple(read_manifest(manifest).chunks())
+
+
+def _selected(chunks: Sequence[Chunk], asked: str) -> list[Chunk]:
+    wanted = [chunks[position] for position in positions(asked, len(chunks))]
+    if sum(chunk.size for chunk in wanted) > MAX_REQUEST_BYTES:
+        raise InvalidInput(f"a request has at most {MAX_REQUEST_BYTES >> 20} MiB of chunks", code="invalid-chunks")
+    return wanted
+
+
+def _view(upload: Upload, *, complete: bool | None = None, missing: str = "") -> UploadView:
+    return UploadView(
+        id=upload.id,
+        digest=upload.digest,
+        size=upload.size,
+        files=upload.files,
+        complete=upload.completed_at is not None if complete is None else complete,
+        missing=missing,
+        created_at=upload.created_at,
+        used_at=upload.used_at,
+    )
+
+
+def _elsewhere() -> Unavailable:
+    return Unavailable(
+        "another server has the content of this upload in a folder of its own; several servers need one shared folder: "
+        "an admin sets `uploads_folder`",
+        code="uploads-not-shared",
+    )

@@ -1,0 +1,101 @@
+"""Connections of the PostgreSQL driver: opening, checking and closing them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from contextvars import Context
+from typing import Any
+
+import asyncpg
+from sqlalchemy import event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+_IDLE_TRANSACTION_SECONDS = 10
+"""Timeout for transactions that are idle: their process hangs."""
+_MAX_NAME_LENGTH = 63
+_CLOSE_SECONDS = 2.0
+_PING_AFTER_SECONDS = 1.0
+"""A connection that was used this recently is not pinged."""
+# Data is in memory or on flash, so that index lookups of a thousand rows are cheaper than a scan.
+_COSTS = {"random_page_cost": "1.1"}
+
+
+async def connect(url: URL, settings: Mapping[str, str] | None = None) -> Any:
+    """Return a driver connection, for URLs with the same parameters as in libpq, such as `?sslmode=…`."""
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return await asyncpg.connect(address, server_settings=dict(settings or {}))
+
+
+def server_settings(statement_seconds: float, name: str | None) -> dict[str, str]:
+    """Return the server settings of a connection: timeouts of statements, locks and idle transactions, and the name."""
+    found = {"idle_in_transaction_session_timeout": str(_IDLE_TRANSACTION_SECONDS * 1000), **_COSTS}
+    if name is not None:
+        found["application_name"] = name[:_MAX_NAME_LENGTH]
+    if statement_seconds:
+        whole = round(statement_seconds * 1000)
+        found |= {"statement_timeout": str(whole), "lock_timeout": str(max(whole // 2, 1))}
+    return found
+
+
+def replace_broken(engine: AsyncEngine) -> None:
+    """Replace connections that broke while they were idle. They are pinged only after a longer idle time."""
+    dialect = engine.sync_engine.dialect
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def mark_idle(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def check(connection: Any, record: ConnectionPoolEntry, _fairy: Any) -> None:
+        if connection.driver_connection.is_closed():
+            raise DisconnectionError
+        if time.monotonic() - record.info.get("idle_since", math.inf) > _PING_AFTER_SECONDS:
+            try:
+                dialect.do_ping(connection)
+            except dialect.loaded_dbapi.Error as error:
+                raise DisconnectionError from error
+
+
+class ConnectionCloser:
+    """Closes PostgreSQL connections in separate tasks.
+
+    Most connections are discarded because the task that used them was cancelled. SQLAlchemy would close them in that
+    task and wait for the server in the cancelled scope, where the next cancellation interrupts it: the pool logs a
+    traceback for every connection, and the end of the task is delayed.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def use(self, engine: AsyncEngine) -> None:
+        dialect: Any = engine.sync_engine.dialect
+        dialect.do_close = dialect.do_terminate = self._close
+
+    async def end(self) -> None:
+        await asyncio.gather(*self._tasks)
+
+    def _close(self, connection: Any) -> None:
+        driver = connection.driver_connection
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # Garbage collection outside an event loop: do not wait.
+            driver.terminate()
+            return
+        task = loop.create_task(_close_driver(driver), context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _close_driver(driver: Any) -> None:
+    try:
+        await driver.close(timeout=_CLOSE_SECONDS)
+    except (Exception, asyncio.CancelledError):
+        # The driver raises many kinds of errors if the connection broke during an operation.
+        driver.terminate()

@@ -1,0 +1,107 @@
+"""Connections of the SQLite driver: opening them, explicit transactions, and checkpoints of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import aiosqlite
+import structlog
+from sqlalchemy import Connection as SyncConnection
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+_log = structlog.get_logger(__name__)
+R = TypeVar("R")
+_CHANGES_PER_CHECKPOINT = 100_000
+"""Changed rows after which the SQLite log is checkpointed: pages that several batches change are copied once."""
+_PRAGMAS = (
+    # For new files: a batch changes most pages of some tables; larger pages make its commit faster.
+    "page_size=8192",
+    "journal_mode=wal",
+    "synchronous=full",
+    "foreign_keys=on",
+    "busy_timeout=5000",
+    # The pages of a batch stay in memory, and one checkpoint copies the changes of many batches.
+    "cache_size=-65536",
+    "wal_autocheckpoint=20000",
+    "temp_store=memory",
+)
+
+
+async def open_file(file: str, **options: Any) -> aiosqlite.Connection:
+    """Open a connection as SQLAlchemy does; if that fails, end its thread before the event loop that it reports to."""
+    connection = aiosqlite.connect(file, **options)
+    connection._thread.daemon = True
+    try:
+        return await connection
+    except sqlite3.Error:
+        connection._thread.join()
+        raise
+
+
+def explicit_transactions(engine: AsyncEngine, begin: str) -> None:
+    # By default the driver starts no transaction before a SELECT, and read-modify-write silently loses updates.
+    @event.listens_for(engine.sync_engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in _PRAGMAS:
+            cursor.execute(f"pragma {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def start(connection: SyncConnection) -> None:
+        # Without a cursor, which would be opened and closed in the thread of the connection.
+        opened: Any = connection.connection.dbapi_connection
+        try:
+            opened.run_async(lambda driver: driver.execute(begin))
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error
+
+
+class Checkpoints:
+    """Checkpoints the SQLite log beside the writer, which would otherwise do so within a commit."""
+
+    def __init__(self, reader: AsyncEngine) -> None:
+        self._reader = reader
+        self._changes = self._checkpointed = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def count(self, writer: AsyncConnection) -> None:
+        """Store how many rows the writer has changed since it was opened."""
+        self._changes = (await driver_connection(writer)).total_changes
+
+    def start_if_due(self) -> None:
+        idle = self._running is None or self._running.done()
+        if idle and not 0 <= self._changes - self._checkpointed < _CHANGES_PER_CHECKPOINT:
+            self._checkpointed = self._changes
+            self._running = asyncio.create_task(self._checkpoint())
+
+    async def end(self) -> None:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _checkpoint(self) -> None:
+        try:
+            async with self._reader.connect() as connection:
+                await (await driver_connection(connection)).execute_fetchall("pragma wal_checkpoint(passive)")
+        except (DBAPIError, sqlite3.Error) as error:
+            # The writer then does it within a commit.
+            _log.warning("The SQLite log could not be checkpointed", error=str(error))
+
+
+async def in_driver_thread(connection: AsyncConnection, work: Callable[[sqlite3.Connection], R]) -> R:
+    """Run `work` in the thread of a SQLite connection, in one call."""
+    opened: Any = await driver_connection(connection)
+    found: R = await opened._execute(work, opened._conn)
+    return found
+
+
+async def driver_connection(connection: AsyncConnection) -> aiosqlite.Connection:
+    found = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(found, aiosqlite.Connection)
+    return found

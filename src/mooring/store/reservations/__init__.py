@@ -1,0 +1,1 @@
+"""Timeslots and bookings: their requests, placements and status changes, and the tasks they displace."""

@@ -1,0 +1,1 @@
+"""Autoscaling: node templates, scale requests, and the leader's advice."""

@@ -1,0 +1,1 @@
+"""Uploads of projects: their manifests and chunks. Imports the tables and the database layer."""

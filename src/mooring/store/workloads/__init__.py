@@ -1,0 +1,1 @@
+"""Workloads and their tasks: written at submission, read for placement, changed and stopped."""

@@ -1,0 +1,1 @@
+"""The agent protocol, and channels into tasks with their flow control."""

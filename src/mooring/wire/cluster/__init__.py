@@ -1,0 +1,1 @@
+"""Schemas of pools, scaling, operations and the timeline."""

@@ -1,0 +1,1 @@
+"""Schemas of tenants, quotas, fair share and accounting."""

@@ -1,0 +1,1 @@
+"""Schemas of submitted work: workloads, sessions, containers, placement, bookings, files."""

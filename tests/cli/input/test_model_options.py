@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from pydantic import BaseModel
+
+from mooring.cli.app import app
+from mooring.cli.commands.cluster.pool_options import CHANGE_OPTIONS, CREATE_OPTIONS
+from mooring.cli.commands.tenancy.policies import _OPTIONS as POLICY_OPTIONS
+from mooring.cli.input.model_options import ModelOption
+from mooring.model.tenancy.policies import RULES
+from mooring.wire.cluster.pools import PoolChange, PoolRequest
+from mooring.wire.tenancy.tenants import PolicyRules
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "without"),
+    [
+        # `--selector` sets the options as well, `--preemption off` the switch.
+        (PoolChange, CHANGE_OPTIONS, {"selector_options", "preemption.enabled", "preemption.hold_seconds"}),
+        (
+            PoolRequest,
+            CREATE_OPTIONS,
+            {"name", "selector_options", "preemption.enabled", "preemption.hold_seconds"},
+        ),
+        (PolicyRules, POLICY_OPTIONS, set()),
+    ],
+)
+def test_every_described_field_has_one_option(
+    model: type[BaseModel], options: tuple[ModelOption, ...], without: set[str]
+) -> None:
+    paths = [option.path for option in options]
+    assert sorted(paths) == sorted(set(leaves(model)) - without)
+
+
+def test_policy_rules_of_the_wire_are_those_of_the_model() -> None:
+    assert tuple(PolicyRules.model_fields) == RULES
+
+
+@pytest.mark.parametrize(("group", "command"), [("pool", "change"), ("pool", "create"), ("policy", "create")])
+def test_every_generated_option_has_help(group: str, command: str) -> None:
+    root = typer.main.get_command(app)
+    parameters = root.commands[group].commands[command].params  # type: ignore[attr-defined]
+    assert [each.name for each in parameters if not each.help] == []
+
+
+def test_models_are_loaded_only_by_the_commands_that_need_them() -> None:
+    program = "import sys, mooring.cli.app; sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def leaves(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the paths of the fields of a model and of the models inside it."""
+    paths = []
+    for name, field in model.model_fields.items():
+        inner = [each for each in getattr(field.annotation, "__args__", ()) if isinstance(each, type)]
+        nested = [each for each in inner if issubclass(each, BaseModel)]
+        paths += leaves(nested[0], f"{prefix}{name}.") if nested else [f"{prefix}{name}"]
+    return paths

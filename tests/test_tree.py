@@ -1,0 +1,52 @@
+"""The source tree stays legible: narrow folders, short files, docstrings that name their subject."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+GENERATED = {"etcd_pb2.py"}
+PLUGINS = {"filters", "scorers"}
+"""Folders with one file per plugin may have any number of them."""
+
+
+def test_no_folder_has_more_than_twenty_modules():
+    folders = {path.parent for path in SOURCES if path.parent.name not in PLUGINS}
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) - 1 for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > 20} == {}
+
+
+def test_no_file_has_more_than_600_lines():
+    files = [path for path in SOURCES if path.name not in GENERATED]
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
+    assert {path: length for path, length in lengths.items() if length > 600} == {}
+
+
+def test_every_package_says_what_it_is_for():
+    packages = [path for path in SOURCES if path.name == "__init__.py" and "versions" not in path.parts]
+    silent = [path for path in packages if ast.get_docstring(ast.parse(path.read_text())) is None]
+    assert [str(path.relative_to(ROOT)) for path in silent] == []
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "scripts"])
+def test_docstrings_do_not_open_with_a_question_word(folder: str):
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in docstrings(path)
+        if re.match(r"(What|Who|Whose|Whom|Which|How|When|Where|Why)\b", text)
+    ]
+    assert found == []
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each docstring, those of attributes included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value.strip()
