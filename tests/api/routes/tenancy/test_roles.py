@@ -182,6 +182,7 @@ ROUTES = """
     503   503  503  503  404   403  403  GET    /api/tasks/{task}/files?path=data
     409   409  409  409  404   403  403  PUT    /api/tasks/{task}/files?path=data
     200   200  200  200  404   403  403  POST   /api/workloads/{job}/extend {"by":60}
+    409   409  409  409  404   403  403  DELETE /api/workloads/{job}/tasks?index=0
     202   202  202  202  404   403  403  DELETE /api/workloads/{job}?keep=true
     200   200  200  200  200   200  200  GET    /api/sessions
     202   202  202  202  202   403  202  POST   /api/sessions {"image":"a"}
