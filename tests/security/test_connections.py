@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator, Mapping
@@ -62,14 +63,22 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def status(connection: socket.socket) -> int:
-    """Of the first response."""
+    """Return the status of the next response, and read all of it, so that another request can follow."""
     connection.settimeout(PATIENT_SECONDS)
     received = b""
-    while b"\r\n\r\n" not in received:
-        piece = connection.recv(65536)
-        assert piece, f"closed after {received!r}"
-        received += piece
-    return int(received.split(b" ", 2)[1])
+    while not (headers := re.match(rb"HTTP/1\.1 (\d+) .*?\r\n\r\n", received, re.DOTALL)):
+        received += _more(connection, received)
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", headers[0])
+    assert length, received
+    while len(received) < headers.end() + int(length[1]):
+        received += _more(connection, received)
+    return int(headers[1])
+
+
+def _more(connection: socket.socket, received: bytes) -> bytes:
+    piece = connection.recv(65536)
+    assert piece, f"closed after {received!r}"
+    return piece
 
 
 def is_closed(connection: socket.socket) -> bool:
