@@ -26,7 +26,7 @@ async def test_a_server_is_listed_until_it_leaves_and_others_until_they_were_sil
         at = now() - timedelta(hours=hours)
         record = ServerRecord(name, "all", "http://a", "1", at, at)
         await database.write(partial(servers.note, server=record))
-    database.on_commit.append(lambda: notified.append(None))
+    database.on_commit.append(lambda _topics: notified.append(None))
     beats = asyncio.Semaphore(0)
     really = asyncio.sleep
 

@@ -12,8 +12,9 @@ from mooring.clock import now
 from mooring.concurrency.background import BackgroundTasks
 from mooring.coordination import postgres
 from mooring.coordination.leadership import Leadership
-from mooring.coordination.signals import Signal
+from mooring.coordination.signals import Signal, Subscription
 from mooring.model.errors import LeadershipLost
+from mooring.model.events import Topics
 from mooring.store.control import events
 from mooring.store.core.engine import Database
 from mooring.store.core.ids import new_id
@@ -55,6 +56,35 @@ async def test_a_waiter_that_is_cancelled_leaves_nothing_behind():
     assert signal._waiting == set()
 
 
+def subscribed(signal: Signal, **options: Any) -> Subscription:
+    return signal.subscribe(Subscription(lambda: {("task", "RUNNING"), ("pool", "placed")}, **options))
+
+
+async def test_a_subscription_is_signalled_unless_every_topic_is_ignored():
+    signal = Signal()
+    subscription = subscribed(signal)
+    signal.send({("task", "RUNNING")})
+    signal.send({("task", "RUNNING"), ("pool", "placed")})
+    assert subscription.count == 0
+    signal.send({("task", "RUNNING"), ("task", "FAILED")})
+    assert subscription.count == 1
+    signal.send()
+    assert (subscription.count, signal.count) == (2, 4)
+
+
+async def test_topics_that_can_wait_are_signalled_together_and_later():
+    signal = Signal()
+    subscription = subscribed(signal, can_wait={("task", "READY")}, wait_seconds=0.001)
+    for _ in range(3):
+        signal.send({("task", "READY"), ("task", "RUNNING")})
+    assert subscription.count == 0
+    assert await subscription.wait(LONG, 0) == 1
+    patient = subscribed(signal, can_wait={("task", "READY")}, wait_seconds=LONG)
+    signal.send({("task", "READY")})
+    signal.send({("task", "FAILED")})
+    assert (patient.count, patient._later) == (1, None), "the signal at once covers the one that waited"
+
+
 @pytest.fixture
 async def listening(database: Database) -> AsyncIterator[Signal]:
     signal = Signal()
@@ -71,6 +101,34 @@ async def test_a_commit_with_events_signals_other_processes(database: Database, 
     seen = listening.count
     await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], now()))
     assert await listening.wait(LONG, seen) > seen
+
+
+class _Recorder(Signal):
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[Topics] = []
+
+    def send(self, topics: Topics = None) -> None:
+        self.received.append(topics)
+        super().send(topics)
+
+
+@on_postgresql
+async def test_notifications_carry_topics_and_leave_out_the_own_ones(database: Database):
+    heard, others = _Recorder(), Database(database.url.render_as_string(hide_password=False))
+    listening = asyncio.create_task(postgres.listen(database.url, heard, own=database.origin))
+    try:
+        await heard.wait(LONG, 0)
+        heard.received.clear()
+        seen = heard.count
+        await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "mine")], now()))
+        await others.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "theirs")], now()))
+        await heard.wait(LONG, seen)
+        assert heard.received == [{("node", "theirs")}]
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await others.close()
 
 
 @on_postgresql

@@ -27,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import StaticPool
 
 from mooring.coordination.leadership import Leadership
+from mooring.model.events import Topics
 from mooring.store.core.engine import Connection, Database, retry
 from tests.simulation.leases import TTL_SECONDS
 from tests.simulation.loop import Process, SimulatedLoop, running_process
@@ -177,8 +178,8 @@ class Gate:
         """Kept here, since the faulty loops survive their own errors."""
         self.terms = 0
         """The number of terms that began."""
-        self.on_commit: list[Callable[[], None]] = []
-        """Called after a commit that other processes are notified of."""
+        self.on_commit: list[Callable[[Topics], None]] = []
+        """Called with the topics after a commit that other processes are notified of."""
 
     @property
     def digest(self) -> str:
@@ -276,8 +277,12 @@ class Gate:
             own = f"term {leadership.term}" if leadership.held else "no term"
             self.report_violation(f"{process.name} wrote with {own} in term {after.term}")
         if after.revision > before.revision:
+            topics = self._store.raw.execute(
+                "SELECT DISTINCT noun, kind FROM events WHERE revision > ?", [before.revision]
+            )
+            committed = frozenset(topics.fetchall())
             for tell in self.on_commit:
-                tell()
+                tell(committed)
 
     def _now(self) -> _State:
         query = "SELECT (SELECT max(term) FROM leadership), (SELECT coalesce(max(revision), 0) FROM events)"

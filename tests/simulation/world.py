@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import entry_points
 from itertools import count
 from random import Random
@@ -28,6 +28,7 @@ from mooring.controllers.leadership.leader import Leader
 from mooring.controllers.upkeep.retention import Retention
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
+from mooring.model.events import Topic, Topics
 from mooring.model.nodes.heartbeats import Pace
 from mooring.scheduling.admission import registry
 from mooring.scheduling.compiled import compilation
@@ -76,7 +77,7 @@ class Server:
         self.process = Process(name)
         self.signal = Signal()
         self.streams: list[Stream] = []
-        self._signalled = False
+        self._signalled: set[Topic] = set()
         leaders, agents, clients = (
             GatedDatabase(world.gate, world.store, role) for role in (Role.STANDBY, Role.AGENTS, Role.CLIENTS)
         )
@@ -96,15 +97,15 @@ class Server:
         for work in (self.leader.run(), self.hub.follow(), self.hub.write_heartbeats()):
             self.process.start(work)
 
-    def tell(self, after_seconds: float) -> None:
+    def tell(self, after_seconds: float, topics: Topics) -> None:
         """Signal a commit. A pending signal covers all commits before it arrives."""
         if not self._signalled:
-            self._signalled = True
             self.process.call_later(after_seconds, self._signal)
+        self._signalled |= topics or frozenset()
 
     def _signal(self) -> None:
-        self._signalled = False
-        self.signal.send()
+        topics, self._signalled = frozenset(self._signalled), set()
+        self.signal.send(topics)
 
 
 class World:
@@ -127,7 +128,7 @@ class World:
         self._lost_signals = self.random.choice([0.0, 0.0, 0.3])
         self._workloads = 0
         self._over = False
-        self.gate.on_commit += [self._tell_servers, partial(checks.check_machines, self)]
+        self.gate.on_commit += [self._tell_servers, lambda _topics: checks.check_machines(self)]
 
     # --- the run ---
 
@@ -307,10 +308,10 @@ class World:
     def _any_agent(self) -> SimulatedAgent:
         return self.agents[self.random.choice(self.machines).name]
 
-    def _tell_servers(self) -> None:
+    def _tell_servers(self, topics: Topics) -> None:
         for server in self.servers:
             if self.random.random() >= self._lost_signals:
-                server.tell(self.random.uniform(0.01, _SIGNAL_SECONDS))
+                server.tell(self.random.uniform(0.01, _SIGNAL_SECONDS), topics)
 
     # --- end ---
 

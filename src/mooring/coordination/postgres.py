@@ -10,30 +10,39 @@ from sqlalchemy.engine import URL
 
 from mooring.coordination.outage import Outage
 from mooring.coordination.signals import Signal
-from mooring.store.control.events import CHANNEL
+from mooring.store.control.events import CHANNEL, read_notification
 from mooring.store.core.engine import connect
 
 _RECONNECT_SECONDS = 1.0
 
 
-async def listen(url: URL, signal: Signal) -> None:
-    """Forward the database's notifications to `signal` indefinitely, and reconnect after a lost connection."""
+async def listen(url: URL, signal: Signal, *, own: str = "") -> None:
+    """Forward the database's notifications to `signal` indefinitely, and reconnect after a lost connection.
+
+    `own`: the origin of notifications that are left out, since this process signals its own commits itself.
+    """
     outage = Outage("The database", "signals of other servers do not arrive, and their work is found by the timer")
     while True:
         try:
-            await _listen_once(url, signal, outage)
+            await _listen_once(url, signal, own, outage)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             outage.failed(error)
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _listen_once(url: URL, signal: Signal, outage: Outage) -> None:
+async def _listen_once(url: URL, signal: Signal, own: str, outage: Outage) -> None:
     """Forward notifications until the connection is lost."""
     lost = asyncio.Event()
+
+    def forward(_connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        origin, topics = read_notification(payload)
+        if not own or origin != own:
+            signal.send(topics)
+
     connection = await connect(url)
     try:
         connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(CHANNEL, lambda *_: signal.send())
+        await connection.add_listener(CHANNEL, forward)
         outage.over()
         # Covers commits made before this connection listened.
         signal.send()

@@ -1,8 +1,11 @@
-"""Signals: notifications without content. A lost signal delays work until the next timer but never loses it."""
+"""Signals of commits. A lost signal delays work until the next timer but never loses it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Set
+
+from mooring.model.events import Topic, Topics
 
 
 class Signal:
@@ -11,8 +14,19 @@ class Signal:
     def __init__(self) -> None:
         self._count = 0
         self._waiting: set[asyncio.Future[None]] = set()
+        self._subscriptions: list[Subscription] = []
 
-    def send(self) -> None:
+    def send(self, topics: Topics = None) -> None:
+        """Notify the waiters, and the subscriptions that these topics concern."""
+        self._notify()
+        for subscription in self._subscriptions:
+            subscription.receive(topics)
+
+    def subscribe(self, subscription: Subscription) -> Subscription:
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def _notify(self) -> None:
         self._count += 1
         for future in self._waiting:
             if not future.done():
@@ -37,3 +51,40 @@ class Signal:
         finally:
             self._waiting.discard(future)
         return self._count
+
+
+class Subscription(Signal):
+    """A signal for some commits: it ignores commits that can give its waiters no work."""
+
+    def __init__(
+        self,
+        ignores: Callable[[], Set[Topic]],
+        *,
+        can_wait: Set[Topic] = frozenset(),
+        wait_seconds: float = 0.0,
+    ) -> None:
+        """`ignores` returns the topics that are of no concern now. A commit with nothing but those and topics that
+        `can_wait` is signalled after `wait_seconds`, together with the others until then.
+        """
+        super().__init__()
+        self._ignores = ignores
+        self._can_wait = can_wait
+        self._wait_seconds = wait_seconds
+        self._later: asyncio.TimerHandle | None = None
+
+    def receive(self, topics: Topics) -> None:
+        if topics is not None:
+            concerning = topics - self._ignores()
+            if not concerning:
+                return
+            if concerning <= self._can_wait:
+                if self._later is None:
+                    self._later = asyncio.get_running_loop().call_later(self._wait_seconds, self.send)
+                return
+        self.send()
+
+    def _notify(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        super()._notify()

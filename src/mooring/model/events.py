@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Literal, NamedTuple
 from uuid import UUID
 
 from mooring.model.errors import InvalidInput
 
 Noun = Literal["workload", "task", "node", "pool", "tenant", "timeslot", "scale-request"]
+
+Topic = tuple[str, str]
+"""The noun and the kind of an event: what a commit was about, for those who wait for commits."""
+Topics = Set[Topic] | None
+"""The topics of the events of one commit; None if they are unknown, so that it may concern everybody."""
 
 CURSOR_PATTERN = r"^[0-9]{1,19}-[0-9]{1,19}$"
 _LARGEST = 2**63 - 1
@@ -50,3 +56,13 @@ def parse_cursor(text: str) -> Cursor:
         f"{text[:60]!r} is not a position in the event feed; use the cursor of an event, or the `next` of a page",
         code="invalid-cursor",
     )
+
+
+def encode_topics(topics: Set[Topic]) -> str:
+    return ",".join(sorted(f"{noun}:{kind}" for noun, kind in topics))
+
+
+def decode_topics(text: str) -> Topics:
+    """Return the topics of a notification; None if it names none."""
+    parts = (part.partition(":") for part in text.split(",") if part)
+    return frozenset((noun, kind) for noun, _, kind in parts) or None

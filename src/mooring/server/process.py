@@ -120,10 +120,13 @@ class ServerProcess:
             expiring = partial(expire_forever, self.database, self.upload_content, retention)
             tasks.start("upload expiry", expiring, essential=False)
         if self._etcd is not None and self._announcer is not None:
-            tasks.start("signals from etcd", partial(etcd_signals.listen, self._etcd, self.signal))
+            tasks.start("signals from etcd", partial(etcd_signals.listen, self._etcd, self.signal, own=self.name))
             tasks.start("signals to etcd", self._announcer.run)
         elif self.database.dialect == "postgresql":
-            tasks.start("signals from the database", partial(postgres.listen, self.database.url, self.signal))
+            tasks.start(
+                "signals from the database",
+                partial(postgres.listen, self.database.url, self.signal, own=self.database.origin),
+            )
         if self.leader is not None:
             tasks.start("leader", self._lead)
         if self.agent is not None:

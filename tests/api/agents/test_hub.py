@@ -174,7 +174,7 @@ async def test_no_heartbeat_spoils_those_that_are_written_with_it(harness: Harne
         agent = Connected(hub, harness, await harness.node(name))
         hub.beat(agent.session, Heartbeat(cpu_percent=1, memory_percent=2, disk_percent=3, problem=problem))
     await harness.database.write(lambda c: c.execute(update(node_rows).values(credential_hash="")))
-    harness.database.on_commit.append(written.set)
+    harness.database.on_commit.append(lambda _topics: written.set())
     writing = asyncio.create_task(hub.write_heartbeats())
     await asyncio.wait_for(written.wait(), timeout=30)
     writing.cancel()

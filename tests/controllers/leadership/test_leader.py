@@ -55,6 +55,13 @@ async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> Non
         seen = await signal.wait(0.05, seen)
 
 
+async def settled(leader: Leader) -> bool:
+    """Whether every loop that signals start waits for the next one."""
+    before = {loop.name: loop.runs for loop in leader.loops}
+    await asyncio.sleep(0.5)
+    return before == {loop.name: loop.runs for loop in leader.loops}
+
+
 async def test_a_leader_brings_work_from_its_submission_to_running(harness: Harness):
     signal = Signal()
     leader = leader_of(harness.database, signal)
@@ -293,6 +300,39 @@ async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harn
     assert found.pop("scheduling") >= 1
     assert found.pop("simulation") >= 1
     assert set(found.values()) == {0}
+
+
+async def test_submissions_placements_and_starts_run_only_the_loops_that_they_concern(harness: Harness):
+    signal = Signal()
+    leader = leader_of(harness.database, signal)
+    async with leading(leader):
+        await harness.node("sim", simulated=True)
+
+        async def bring_to_running(name: str) -> None:
+            workload_id = await harness.submit(name)
+
+            async def runs() -> bool:
+                return await harness.statuses(workload_id) == ["RUNNING"]
+
+            await until(signal, runs)
+
+        await bring_to_running("first")
+        # Every loop has run for the node, which concerns all of them.
+        await until(signal, lambda: settled(leader))
+        before = {loop.name: loop.runs for loop in leader.loops}
+        for number in range(5):
+            await bring_to_running(f"web-{number}")
+        runs = {loop.name: loop.runs - before[loop.name] for loop in leader.loops}
+    assert {name: runs[name] for name in ("holds", "lifecycle", "rollouts", "quarantine", "deliveries")} == {
+        "holds": 0,
+        "lifecycle": 0,
+        "rollouts": 0,
+        "quarantine": 0,
+        "deliveries": 0,
+    }
+    assert runs["scheduling"] >= 5
+    assert runs["simulation"] >= 5
+    assert {loop.found_by_timer for loop in leader.loops} == {0}
 
 
 async def test_a_full_pass_says_what_it_found(harness: Harness):

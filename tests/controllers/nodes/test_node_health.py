@@ -129,7 +129,7 @@ async def test_many_nodes_that_fall_silent_at_once_cost_a_few_transactions(harne
     service = await harness.submit("web", replicas=12)
     await harness.run(service)
     commits: list[None] = []
-    harness.database.on_commit.append(lambda: commits.append(None))
+    harness.database.on_commit.append(lambda _topics: commits.append(None))
     for seconds, status in ((SUSPECT + 1, "SUSPECT"), (TIMEOUT - SUSPECT, "LOST")):
         clock.pass_seconds(seconds)
         await loop.once()

@@ -72,7 +72,7 @@ async def test_an_unchanged_reason_to_wait_is_written_once(harness: Harness, ite
     await iterations.loop.once()
     version = (await harness.workload(workload_id)).version
     commits: list[None] = []
-    harness.database.on_commit.append(lambda: commits.append(None))
+    harness.database.on_commit.append(lambda _topics: commits.append(None))
     written = iterations.binder.written
     for _ in range(3):
         await iterations.loop.once()

@@ -44,7 +44,7 @@ async def count(harness: Harness) -> int:
 
 async def commits(database: Database) -> list[None]:
     received: list[None] = []
-    database.on_commit.append(lambda: received.append(None))
+    database.on_commit.append(lambda _topics: received.append(None))
     return received
 
 

@@ -11,6 +11,8 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from mooring.clock import now
 from mooring.model.errors import InvalidInput
+from mooring.model.events import Topics
+from mooring.store.control import events
 from mooring.store.core import postgres
 from mooring.store.core.engine import (
     DISK_FULL,
@@ -131,9 +133,28 @@ async def test_a_failed_attempt_leaves_nothing_in_the_database(database: Databas
         assert (await connection.execute(select(domains.c.name))).scalars().all() == ["d3"]
 
 
+async def test_a_commit_names_the_topics_of_its_events_and_none_without_events(database: Database):
+    received: list[Topics] = []
+    database.on_commit.append(received.append)
+
+    async def work(connection: Connection) -> None:
+        await events.append(connection, [events.NewEvent("node", new_id(), 1, "x")], now())
+        await events.append(connection, [events.NewEvent("task", new_id(), 1, "RUNNING")], now())
+
+    async def fails(connection: Connection) -> None:
+        await events.append(connection, [events.NewEvent("pool", new_id(), 1, "lost")], now())
+        raise ValueError("no")
+
+    await database.write(work)
+    with pytest.raises(ValueError):
+        await database.write(fails)
+    await database.write(lambda c: c.execute(text("SELECT 1")))
+    assert received == [{("node", "x"), ("task", "RUNNING")}, None]
+
+
 async def test_listeners_are_called_only_after_a_commit(database: Database):
     received: list[str] = []
-    database.on_commit.append(lambda: received.append("committed"))
+    database.on_commit.append(lambda _topics: received.append("committed"))
 
     async def work(connection: Connection) -> None:
         raise ValueError("no")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mooring.binding.binder import Binder
 from mooring.controllers.leadership.loop_reports import ReportLoop
 from mooring.controllers.leadership.loops import Work, keep_running
+from mooring.controllers.leadership.topics import PLACED, ROUTINE, STARTED, SUBMITTED, UNSCHEDULABLE, Group
 from mooring.controllers.nodes.draining import DrainingLoop
 from mooring.controllers.nodes.node_health import NodeHealthLoop
 from mooring.controllers.nodes.quarantine import QuarantineLoop
@@ -28,7 +29,7 @@ from mooring.controllers.workloads.lifecycle import LifecycleLoop
 from mooring.controllers.workloads.rollouts import RolloutsLoop
 from mooring.coordination.fenced_database import FencedDatabase
 from mooring.coordination.leadership import Leadership
-from mooring.coordination.signals import Signal
+from mooring.coordination.signals import Signal, Subscription
 from mooring.extensions import hooks
 from mooring.mirror.mirror import Mirror
 from mooring.model.loops import LoopState
@@ -96,44 +97,56 @@ class ControllerManager:
         self._audit_seconds = audit_interval_seconds
         self.states: list[LoopState] = []
         self._reports = ReportLoop(fenced, self.states)
+        # The view follows placements and starts of its own term without haste: no pending work waits for them.
+        self._passes = self._concerned(UNSCHEDULABLE, can_wait=PLACED | STARTED)
+        self._changes = self._concerned(ROUTINE)
+        self._placements = self._concerned(SUBMITTED | UNSCHEDULABLE | STARTED)
+        self._occupancy = self._concerned(SUBMITTED | UNSCHEDULABLE)
+        self._deadlines = self._concerned(UNSCHEDULABLE | PLACED)
+        rolling = ROUTINE - STARTED
+        self._replicas = signal.subscribe(Subscription(lambda: rolling if self._rollouts.rolling else ROUTINE))
+
+    def _concerned(self, ignored: Group, *, can_wait: Group = frozenset()) -> Subscription:
+        return self._signal.subscribe(Subscription(lambda: ignored, can_wait=can_wait, wait_seconds=_UNHURRIED_SECONDS))
 
     def start(self, group: asyncio.TaskGroup) -> None:
         max_seconds = self._reconcile_interval
-        wait = self.scheduling.wait_seconds
-        self._start(group, "scheduling", self.scheduling.once, lambda: wait(max_seconds))
-        until_held = self._holds.alarm.wait_seconds
-        self._start(group, "holds", self._holds.once, lambda: until_held(max_seconds), _BURST_SECONDS)
-        self._start(group, "lifecycle", self._lifecycle.once, lambda: max_seconds, _BURST_SECONDS)
-        until_retired = self._rollouts.alarm.wait_seconds
-        self._start(group, "rollouts", self._rollouts.once, lambda: until_retired(max_seconds), _BURST_SECONDS)
-        until_due = self._limits.alarm.wait_seconds
-        self._start(group, "limits", self._limits.once, lambda: until_due(max_seconds), _UNHURRIED_SECONDS)
-        until_timeslot = self._timeslots.alarm.wait_seconds
-        self._start(group, "timeslots", self._timeslots.once, lambda: until_timeslot(max_seconds), _UNHURRIED_SECONDS)
-        until_over = self._quarantine.alarm.wait_seconds
-        self._start(group, "quarantine", self._quarantine.once, lambda: until_over(max_seconds), _UNHURRIED_SECONDS)
-        until_end = self._simulation.alarm.wait_seconds
-        self._start(group, "simulation", self._simulation.once, lambda: until_end(max_seconds), _BURST_SECONDS)
+
+        def at_least(wait: Callable[[float], float]) -> Callable[[], float]:
+            return lambda: wait(max_seconds)
+
+        self._start(group, "scheduling", self.scheduling.once, at_least(self.scheduling.wait_seconds), self._passes)
+        until_held = at_least(self._holds.alarm.wait_seconds)
+        self._start(group, "holds", self._holds.once, until_held, self._changes, _BURST_SECONDS)
+        self._start(group, "lifecycle", self._lifecycle.once, lambda: max_seconds, self._changes, _BURST_SECONDS)
+        until_retired = at_least(self._rollouts.alarm.wait_seconds)
+        self._start(group, "rollouts", self._rollouts.once, until_retired, self._replicas, _BURST_SECONDS)
+        until_due = at_least(self._limits.alarm.wait_seconds)
+        self._start(group, "limits", self._limits.once, until_due, self._deadlines, _UNHURRIED_SECONDS)
+        until_timeslot = at_least(self._timeslots.alarm.wait_seconds)
+        self._start(group, "timeslots", self._timeslots.once, until_timeslot, self._deadlines, _UNHURRIED_SECONDS)
+        until_over = at_least(self._quarantine.alarm.wait_seconds)
+        self._start(group, "quarantine", self._quarantine.once, until_over, self._changes, _UNHURRIED_SECONDS)
+        until_end = at_least(self._simulation.alarm.wait_seconds)
+        self._start(group, "simulation", self._simulation.once, until_end, self._placements, _BURST_SECONDS)
         nodes = NodeHealthLoop(self._database, self._pace)
-        self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
-        until_left = self._draining.alarm.wait_seconds
-        self._start(group, "draining", self._draining.once, lambda: until_left(max_seconds), _UNHURRIED_SECONDS)
-        until_rested = self._scaling.wait_seconds
-        self._start(group, "scaling", self._scaling.once, lambda: until_rested(max_seconds), _BURST_SECONDS)
-        until_again = self._deliveries.alarm.wait_seconds
-        self._start(group, "deliveries", self._deliveries.once, lambda: until_again(max_seconds), _BURST_SECONDS)
-        until_portion = self._estimates.wait_seconds
-        self._start(group, "estimates", self._estimates.once, lambda: until_portion(max_seconds), by_time=True)
+        self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, self._changes, _BURST_SECONDS)
+        until_left = at_least(self._draining.alarm.wait_seconds)
+        self._start(group, "draining", self._draining.once, until_left, self._occupancy, _UNHURRIED_SECONDS)
+        until_rested = at_least(self._scaling.wait_seconds)
+        self._start(group, "scaling", self._scaling.once, until_rested, self._signal, _UNHURRIED_SECONDS)
+        until_again = at_least(self._deliveries.alarm.wait_seconds)
+        self._start(group, "deliveries", self._deliveries.once, until_again, self._changes, _BURST_SECONDS)
+        self._start(group, "estimates", self._estimates.once, at_least(self._estimates.wait_seconds))
         suspecting = min(max_seconds, _SUSPICION_SECONDS)
-        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
+        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting)
         resting = min(max_seconds, _IDLENESS_SECONDS)
-        self._start(group, "idleness", self._idleness.once, lambda: resting, by_time=True)
-        counting = self._accounting_seconds
-        self._start(group, "accounting", self._accounting.once, lambda: counting, by_time=True)
-        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, by_time=True)
+        self._start(group, "idleness", self._idleness.once, lambda: resting)
+        self._start(group, "accounting", self._accounting.once, lambda: self._accounting_seconds)
+        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS)
         if self._audit_seconds:
-            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, by_time=True)
-        self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS, by_time=True)
+            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds)
+        self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS)
 
     def _start(
         self,
@@ -141,18 +154,17 @@ class ControllerManager:
         name: str,
         work: Work,
         interval: Callable[[], float],
+        signal: Signal | None = None,
         pause_seconds: float = 0.0,
-        *,
-        by_time: bool = False,
     ) -> None:
-        """Start one loop. `by_time`: only its timer runs it, since no signal announces its work and none is urgent."""
+        """Start one loop. Without `signal` only its timer runs it: no commit announces its work, and none is urgent."""
         state = LoopState(name)
         self.states.append(state)
-        signal = Signal() if by_time else self._signal
-        first_seconds = min(_LATER_SECONDS, interval()) if by_time else 0.0
+        started = Signal() if signal is None else signal
+        first_seconds = min(_LATER_SECONDS, interval()) if signal is None else 0.0
 
         async def iterate() -> None:
             await asyncio.sleep(first_seconds)
-            await keep_running(work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
+            await keep_running(work, started, interval=interval, state=state, pause_seconds=pause_seconds)
 
         group.create_task(iterate(), name=name)

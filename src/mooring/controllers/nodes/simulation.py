@@ -42,16 +42,20 @@ class SimulationLoop:
         """The next end of a running task."""
         self._any_load = True
         """Some node may have a stored load, possibly one that an earlier leader stored."""
+        self._any_behave = True
+        """Some running task may have an end or a load; most have neither, and are not read each time."""
 
     async def once(self) -> Iteration:
         async with self._database.read() as connection:
             due = await simulated_tasks.steps(connection)
-            running = await simulated_tasks.running(connection)
+            running = await simulated_tasks.running(connection) if self._any_behave else []
             present = await simulated_tasks.load_percents(connection) if running or self._any_load else {}
         steps = due[:_MAX_CONCURRENT]
-        lost = [task_id for task_id, status in steps if status is TaskStatus.LOST]
-        held = [task_id for task_id, status in steps if status is TaskStatus.RESERVED]
-        changes = [Change(task_id, _NEXT[status]) for task_id, status in steps if status in _NEXT]
+        begin_to_behave = any(step.behaves for step in steps)
+        self._any_behave = bool(running) or begin_to_behave
+        lost = [step.task_id for step in steps if step.status is TaskStatus.LOST]
+        held = [step.task_id for step in steps if step.status is TaskStatus.RESERVED]
+        changes = [Change(step.task_id, _NEXT[step.status]) for step in steps if step.status in _NEXT]
         ends = self._ends(running, now())[:_MAX_CONCURRENT]
 
         async def free(connection: Connection, _term: int) -> int:
@@ -60,7 +64,7 @@ class SimulationLoop:
         async def work(connection: Connection, term: int) -> Applied:
             if held:
                 # Lock order: all workloads before any task.
-                await lock_owners(connection, [task_id for task_id, _ in steps])
+                await lock_owners(connection, [step.task_id for step in steps])
             await holds.mark_prepared(connection, held, now())
             return await transitions.apply(connection, [*changes, *ends], actor="simulation", now=now(), term=term)
 
@@ -69,7 +73,9 @@ class SimulationLoop:
         if held or changes or ends:
             log_applied(await self._database.write(work))
         await self._show_loads(running, present)
-        return Iteration(more=len(due) > _MAX_CONCURRENT or len(ends) == _MAX_CONCURRENT, announced=bool(due))
+        more = len(due) > _MAX_CONCURRENT or len(ends) == _MAX_CONCURRENT
+        # Starts do not signal this loop, so it reads its own to learn when they end.
+        return Iteration(more=more or begin_to_behave, announced=bool(due))
 
     def _ends(self, running: Sequence[Running], at: datetime) -> list[Change]:
         """Return the ends of the tasks that have run for their time, and set the alarm for the next one."""

@@ -23,6 +23,8 @@ class RolloutsLoop:
     def __init__(self, database: FencedDatabase) -> None:
         self._database = database
         self.alarm = Alarm()
+        self.rolling = True
+        """Some deployment is in a rollout, or may be."""
 
     async def once(self) -> bool:
         at = now()
@@ -30,6 +32,7 @@ class RolloutsLoop:
             retirement = await rollouts.retired(connection, at)
             due = await rollouts.due(connection, at)
         self.alarm.set(retirement.next_at, due.next_at)
+        self.rolling = due.rolling
         moved = bool(retirement.changes) and await self._write(
             lambda c, term: transitions.apply(c, retirement.changes, actor="rollouts", now=at, term=term)
         )

@@ -8,21 +8,26 @@ from contextlib import aclosing
 from mooring.coordination.etcd.client import EtcdClient, EtcdError
 from mooring.coordination.outage import Outage
 from mooring.coordination.signals import Signal
+from mooring.model.events import Topics
 
 _AGAIN_SECONDS = 1.0
 _DEBOUNCE_SECONDS = 0.02
 KEY = b"/mooring/signal"
 
 
-async def listen(client: EtcdClient, signal: Signal, *, key: bytes = KEY) -> None:
-    """Forward the announcements of other servers to `signal` indefinitely."""
+async def listen(client: EtcdClient, signal: Signal, *, key: bytes = KEY, own: str = "") -> None:
+    """Forward the announcements of other servers to `signal` indefinitely; `own` is the name of this one.
+
+    They carry no topics: announcements may be missed while the watch is broken, and the next one stands for all.
+    """
     outage = Outage("etcd", "signals of other servers do not arrive, and their work is found by the timer")
     while True:
         try:
             async with aclosing(client.observe(key)) as changes:
-                async for _ in changes:
+                async for change in changes:
                     outage.over()
-                    signal.send()
+                    if change is None or not own or change.value != own.encode():
+                        signal.send()
         except EtcdError as error:
             outage.failed(error)
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -37,7 +42,7 @@ class Announcer:
         self._key = key
         self._due = asyncio.Event()
 
-    def announce(self) -> None:
+    def announce(self, _topics: Topics = None) -> None:
         self._due.set()
 
     async def run(self) -> None:

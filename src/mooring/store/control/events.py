@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ColumnElement, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.events import Event, Noun
+from mooring.model.events import Event, Noun, Topics, decode_topics, encode_topics
 from mooring.store.core.batch_sql import Statement, Writes
 from mooring.store.tables import events
 
@@ -75,7 +75,7 @@ _INSERT = Statement(
     at="timestamptz",
     term="bigint",
 )
-_NOTIFY = Statement("SELECT pg_notify(i.channel, '') FROM {rows} i", {"channel": "text"})
+_NOTIFY = Statement("SELECT pg_notify(i.channel, i.payload) FROM {rows} i", {"channel": "text", "payload": "text"})
 _READABLE = (
     select(
         events.c.revision,
@@ -107,9 +107,17 @@ def add(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | None
     if not new:
         return
     writes.add_runs(_INSERT, new, alike=_NOUN, at=now, term=term)
+    topics = {(event.noun, str(event.kind)) for event in new}
+    writes.topics |= topics
     if writes.dialect == "postgresql":
         # Delivered to the other processes when, and only if, this transaction commits.
-        writes.add(_NOTIFY, [(CHANNEL,)])
+        writes.add(_NOTIFY, [(CHANNEL, f"{writes.origin} {encode_topics(topics)}")])
+
+
+def read_notification(payload: str) -> tuple[str, Topics]:
+    """Return the origin and the topics of a notification on CHANNEL."""
+    origin, _, topics = payload.partition(" ")
+    return origin, decode_topics(topics)
 
 
 async def position(connection: AsyncConnection) -> int:

@@ -39,7 +39,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from mooring.store.core.engine import writes_ledger_copies
+from mooring.model.events import Topic
+from mooring.store.core.engine import origin_of, writes_ledger_copies, written_topics
 from mooring.store.core.types import UtcDateTime
 
 _LARGE = 50
@@ -219,14 +220,16 @@ class Writes:
     On SQLite the thread of the connection executes all of them in one call.
     """
 
-    def __init__(self, dialect: str, *, copies: bool = True) -> None:
-        """`copies`: also write the readable copies of the ledger."""
-        self.dialect, self.copies = dialect, copies
+    def __init__(self, dialect: str, *, copies: bool = True, origin: str = "") -> None:
+        """`copies`: also write the readable copies of the ledger. `origin`: marks the notifications of this process."""
+        self.dialect, self.copies, self.origin = dialect, copies, origin
+        self.topics: set[Topic] = set()
+        """The topics of the events among these writes."""
         self._prepared: list[_Prepared] = []
 
     @classmethod
     def on(cls, connection: AsyncConnection) -> Self:
-        return cls(connection.dialect.name, copies=writes_ledger_copies(connection))
+        return cls(connection.dialect.name, copies=writes_ledger_copies(connection), origin=origin_of(connection))
 
     def add(
         self,
@@ -264,9 +267,12 @@ class Writes:
 
     def extend(self, others: Writes) -> None:
         self._prepared += others._prepared
+        self.topics |= others.topics
 
     async def execute(self, connection: AsyncConnection) -> list[Sequence[Sequence[Any]]]:
         """Execute the writes in order, and return the results of the queries that `ask` added."""
+        if self.topics:
+            written_topics(connection).update(self.topics)
         if self.dialect == "postgresql":
             answers: list[Sequence[Sequence[Any]]] = []
             for one in self._prepared:

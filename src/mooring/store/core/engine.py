@@ -5,6 +5,8 @@ Other packages import the connection type and the classification of errors from 
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -19,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from mooring.model.errors import InvalidInput, Unavailable
+from mooring.model.events import Topic, Topics
 from mooring.store.core import high_water
 from mooring.store.core.errors import (
     DISK_FULL,
@@ -32,11 +35,11 @@ from mooring.store.core.errors import (
 from mooring.store.core.high_water import HighWaterMark
 from mooring.store.core.postgres import ConnectionCloser, connect, replace_broken, server_settings
 from mooring.store.core.sqlite import (
+    AUTOCOMMIT,
     Checkpoints,
     driver_connection,
-    explicit_transactions,
     in_driver_thread,
-    open_file,
+    prepare,
 )
 
 __all__ = [
@@ -77,8 +80,11 @@ class Database:
         this process in PostgreSQL.
         """
         self.url = make_url(url)
-        # Called after every commit of this process; they only signal, so they must be quick and never fail.
-        self.on_commit: list[Callable[[], None]] = []
+        self.origin = secrets.token_hex(8)
+        """Marks the notifications of this database object, which get its commits anyway."""
+        # Called after every commit of this process with its topics, or with None if it wrote no events. They only
+        # signal, so they must be quick and never fail.
+        self.on_commit: list[Callable[[Topics], None]] = []
         self.dialect = self.url.get_backend_name()
         self._checkpoints: Checkpoints | None = None
         self._closer: ConnectionCloser | None = None
@@ -86,19 +92,14 @@ class Database:
         self.problem: str | None = None
         """The error of the last write until one succeeds; set only when the disk is full."""
         if self.dialect == "sqlite":
-            self.engine, self._reader = (
-                create_async_engine(
-                    url,
-                    pool_size=size,
-                    max_overflow=0,
-                    json_deserializer=json.decode,
-                    connect_args={"async_creator_fn": open_file},
-                )
+            self.engine, self._snapshots = (
+                create_async_engine(url, pool_size=size, max_overflow=0, json_deserializer=json.decode)
                 for size in (1, 4)
             )
-            explicit_transactions(self.engine, "BEGIN IMMEDIATE")
-            explicit_transactions(self._reader, "BEGIN")
-            self._unpooled = self._snapshots = self._reader
+            prepare(self.engine, "BEGIN IMMEDIATE")
+            prepare(self._snapshots, "BEGIN")
+            # Without a transaction, which would take two more calls to the thread of the connection.
+            self._unpooled = self._reader = self._snapshots.execution_options(**{AUTOCOMMIT: True})
             self._checkpoints = Checkpoints(self._reader)
             if self.url.database not in (None, "", ":memory:"):
                 self._mark = HighWaterMark(Path(str(self.url.database)))
@@ -117,7 +118,7 @@ class Database:
             )
             replace_broken(self.engine)
             self._closer = ConnectionCloser()
-            # Without a transaction, which would need two more round trips and give no common snapshot anyway.
+            # Without a transaction, which would need two more round trips.
             self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
             self._snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ")
             self._unpooled = create_async_engine(self.url, poolclass=NullPool, async_creator=opening)
@@ -128,7 +129,7 @@ class Database:
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
             )
         for engine in {self.engine, self._reader, self._snapshots}:
-            engine.sync_engine.update_execution_options(dual_write=dual_write)
+            engine.sync_engine.update_execution_options(dual_write=dual_write, origin=self.origin)
 
     async def close(self) -> None:
         if self._checkpoints is not None:
@@ -153,9 +154,11 @@ class Database:
     async def write(self, work: Callable[[AsyncConnection], Awaitable[R]], *, notify: bool = True) -> R:
         """Run `work` in one transaction and return its result. `notify`: notify waiters after the commit."""
 
-        async def attempt() -> R:
+        async def attempt() -> tuple[R, frozenset[Topic]]:
             number: int | None = None
             async with self.engine.begin() as connection:
+                topics = written_topics(connection)
+                topics.clear()
                 before = (await driver_connection(connection)).total_changes if self._mark is not None else 0
                 result = await work(connection)
                 if self._checkpoints is not None:
@@ -166,18 +169,23 @@ class Database:
                 # The commit is done in any case, and a mark that is too low causes no false alarm.
                 with suppress(OSError):
                     self._mark.write(number)
-            return result
+            return result, frozenset(topics)
 
         try:
-            result = await retry(attempt)
+            result, topics = await retry(attempt)
         except (DBAPIError, OSError) as error:
             self.problem = DISK_FULL if is_disk_full(error) else None
+            raise
+        except asyncio.CancelledError:
+            # It may be committed all the same.
+            if notify:
+                self.notify()
             raise
         self.problem = None
         if self._checkpoints is not None:
             self._checkpoints.start_if_due()
         if notify:
-            self.notify()
+            self.notify(topics or None)
         return result
 
     async def lost_transactions(self) -> int:
@@ -193,10 +201,10 @@ class Database:
             async with self._reader.connect() as connection:
                 self._mark.accept(await in_driver_thread(connection, high_water.counted))
 
-    def notify(self) -> None:
+    def notify(self, topics: Topics = None) -> None:
         """Notify everything that waits for commits."""
         for committed in self.on_commit:
-            committed()
+            committed(topics)
 
     async def reach(self) -> None:
         """Return if the database answers, even with an error.
@@ -212,7 +220,7 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """Return a connection for queries. On PostgreSQL each statement sees the state at its start."""
+        """Return a connection for queries. Each statement sees the state at its start."""
         async with self._reader.connect() as connection:
             yield connection
 
@@ -221,6 +229,19 @@ class Database:
         """Return a connection on which all statements see the same state."""
         async with self._snapshots.connect() as connection:
             yield connection
+
+
+def written_topics(connection: AsyncConnection) -> set[Topic]:
+    """Return the topics of the events of the current transaction; the writer of an event adds its topic."""
+    assert connection.sync_connection is not None
+    found: set[Topic] = connection.sync_connection.info.setdefault("topics", set())
+    return found
+
+
+def origin_of(connection: AsyncConnection) -> str:
+    """Return the name by which a process recognizes its own notifications."""
+    assert connection.sync_connection is not None
+    return str(connection.sync_connection.get_execution_options().get("origin", ""))
 
 
 def writes_ledger_copies(connection: AsyncConnection) -> bool:

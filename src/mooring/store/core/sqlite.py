@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, TypeVar
 
 import aiosqlite
 import structlog
 from sqlalchemy import Connection as SyncConnection
-from sqlalchemy import event
+from sqlalchemy import Dialect, event
+from sqlalchemy.dialects.sqlite.aiosqlite import AsyncAdapt_aiosqlite_connection, AsyncAdapt_aiosqlite_cursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_
 
 _log = structlog.get_logger(__name__)
 R = TypeVar("R")
@@ -32,7 +36,71 @@ _PRAGMAS = (
 )
 
 
-async def open_file(file: str, **options: Any) -> aiosqlite.Connection:
+class _Cursor(AsyncAdapt_aiosqlite_cursor):
+    """A cursor that executes a statement and fetches its rows in one call to the thread of its connection.
+
+    SQLAlchemy's own opens, executes, fetches and closes in four, and each waits for the other threads of the process.
+    """
+
+    __slots__ = ("_outcome",)
+    description = property(lambda self: self._outcome.description)
+    rowcount = property(lambda self: self._outcome.rowcount)
+    lastrowid = property(lambda self: self._outcome.lastrowid)
+
+    def __init__(self, adapted: Any) -> None:
+        self._adapt_connection = adapted
+        self._connection = adapted._connection
+        self._outcome = _Outcome(None, -1, None, [])
+        self._rows = deque()
+
+    async def _execute_async(self, operation: Any, parameters: Any) -> None:
+        await self._run(_execute, operation, () if parameters is None else parameters)
+
+    async def _executemany_async(self, operation: Any, seq_of_parameters: Any) -> None:
+        await self._run(_execute_many, operation, seq_of_parameters)
+
+    async def _run(self, work: Callable[..., _Outcome], *arguments: Any) -> None:
+        driver: Any = self._connection
+        self._outcome = await driver._execute(work, driver._conn, *arguments)
+        self._rows = deque(self._outcome.rows)
+
+    async def _async_soft_close(self) -> None:
+        """Do nothing: the driver's cursor is closed already."""
+
+    def close(self) -> None:
+        self._rows.clear()
+
+
+class _Outcome(NamedTuple):
+    description: Any
+    rowcount: int
+    lastrowid: int | None
+    rows: Sequence[Any]
+
+
+def _execute(connection: sqlite3.Connection, operation: str, parameters: Any) -> _Outcome:
+    with closing(connection.execute(operation, parameters)) as cursor:
+        rows = cursor.fetchall() if cursor.description else ()
+        return _Outcome(cursor.description, cursor.rowcount, cursor.lastrowid, rows)
+
+
+def _execute_many(connection: sqlite3.Connection, operation: str, parameters: Any) -> _Outcome:
+    with closing(connection.executemany(operation, parameters)) as cursor:
+        return _Outcome(None, cursor.rowcount, cursor.lastrowid, ())
+
+
+class _Connection(AsyncAdapt_aiosqlite_connection):
+    __slots__ = ()
+    _cursor_cls: Any = _Cursor
+
+    def rollback(self) -> None:
+        # SQLAlchemy ends every use of a connection with it, also where no transaction was begun.
+        driver: Any = self._connection
+        if driver.in_transaction:
+            super().rollback()
+
+
+async def _open_file(file: str, **options: Any) -> aiosqlite.Connection:
     """Open a connection as SQLAlchemy does; if that fails, end its thread before the event loop that it reports to."""
     connection = aiosqlite.connect(file, **options)
     connection._thread.daemon = True
@@ -43,7 +111,18 @@ async def open_file(file: str, **options: Any) -> aiosqlite.Connection:
         raise
 
 
-def explicit_transactions(engine: AsyncEngine, begin: str) -> None:
+AUTOCOMMIT = "without_transaction"
+"""The execution option of connections that begin no transaction."""
+
+
+def prepare(engine: AsyncEngine, begin: str) -> None:
+    """Open the connections of an engine as Mooring needs them; `begin`: the statement that begins a transaction."""
+
+    @event.listens_for(engine.sync_engine, "do_connect")
+    def open_connection(dialect: Dialect, _record: Any, arguments: Any, options: Any) -> _Connection:
+        opened: Any = await_(_open_file(*arguments, **options))
+        return _Connection(dialect.dbapi, opened)
+
     # By default the driver starts no transaction before a SELECT, and read-modify-write silently loses updates.
     @event.listens_for(engine.sync_engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
@@ -55,6 +134,8 @@ def explicit_transactions(engine: AsyncEngine, begin: str) -> None:
 
     @event.listens_for(engine.sync_engine, "begin")
     def start(connection: SyncConnection) -> None:
+        if connection.get_execution_options().get(AUTOCOMMIT):
+            return
         # Without a cursor, which would be opened and closed in the thread of the connection.
         opened: Any = connection.connection.dbapi_connection
         try:

@@ -68,6 +68,8 @@ class Deployment:
 class Due(NamedTuple):
     workload_ids: list[UUID]
     next_at: datetime | None
+    rolling: bool
+    """Some deployment is in a rollout, whether or not a step of it is due."""
 
 
 class Retirement(NamedTuple):
@@ -127,7 +129,7 @@ async def due(connection: AsyncConnection, now: datetime) -> Due:
         if id not in ids
         for at in (rollout.due_at, steady_at(rollout, found[id], now))
     )
-    return Due(ids, min((at for at in later if at is not None), default=None))
+    return Due(ids, min((at for at in later if at is not None), default=None), bool(rolling))
 
 
 async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:

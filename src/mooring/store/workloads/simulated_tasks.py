@@ -17,11 +17,19 @@ from mooring.store.tables import node_resources, nodes, tasks, workloads
 _CPU = "cpu"
 
 
-async def steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
+class Step(NamedTuple):
+    task_id: UUID
+    status: TaskStatus
+    behaves: bool
+    """The labels of its workload set an end or a load."""
+
+
+async def steps(connection: AsyncConnection) -> list[Step]:
     """Return the tasks that need the next step an agent would take."""
     rows = await connection.execute(
-        select(tasks.c.id, tasks.c.status)
+        select(tasks.c.id, tasks.c.status, workloads.c.labels)
         .join(nodes, nodes.c.id == tasks.c.node_id)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
             nodes.c.simulated,
             or_(
@@ -32,7 +40,7 @@ async def steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
         )
         .order_by(tasks.c.id)
     )
-    return [(row.id, TaskStatus(row.status)) for row in rows]
+    return [Step(id, TaskStatus(status), SECONDS in labels or LOAD in labels) for id, status, labels in rows]
 
 
 class Running(NamedTuple):
