@@ -37,6 +37,8 @@ from mooring.model.nodes.heartbeats import Pace
 from mooring.model.nodes.suspicion import Suspicion
 from mooring.store.core.engine import Database
 
+_PASS_SECONDS = 0.005
+"""Pause between signalled passes, so that one decides on all that arrives together."""
 _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
@@ -115,7 +117,8 @@ class ControllerManager:
         def at_least(wait: Callable[[float], float]) -> Callable[[], float]:
             return lambda: wait(max_seconds)
 
-        self._start(group, "scheduling", self.scheduling.once, at_least(self.scheduling.wait_seconds), self._passes)
+        until_pass = at_least(self.scheduling.wait_seconds)
+        self._start(group, "scheduling", self.scheduling.once, until_pass, self._passes, _PASS_SECONDS)
         until_held = at_least(self._holds.alarm.wait_seconds)
         self._start(group, "holds", self._holds.once, until_held, self._changes, _BURST_SECONDS)
         self._start(group, "lifecycle", self._lifecycle.once, lambda: max_seconds, self._changes, _BURST_SECONDS)

@@ -19,7 +19,7 @@ from mooring.services.submission.submitted import as_workload
 from mooring.store.core.engine import Connection
 from mooring.store.nodes import pools
 from mooring.store.tenancy import pending_counts
-from mooring.store.tenancy import policies as store_policies
+from mooring.store.tenancy.policies import Policies, policies_of
 from mooring.store.workloads import dependencies
 from mooring.store.workloads.new_workloads import NewWorkload
 
@@ -58,9 +58,16 @@ _OPEN = Gate({}, {}, None, False)
 
 
 async def open_gate(
-    connection: Connection, fresh: Sequence[NewWorkload], validators: Sequence[Validator], now: datetime
+    connection: Connection,
+    fresh: Sequence[NewWorkload],
+    validators: Sequence[Validator],
+    now: datetime,
+    carried: Mapping[str, Policies] | None = None,
 ) -> Gate:
-    """Read the inputs of the validators; keypairs with limits on pending work are locked."""
+    """Read the inputs of the validators; keypairs with limits on pending work are locked.
+
+    `carried`: the policies of the keypairs that have any, read here unless they are given.
+    """
     if not fresh:
         return _OPEN
     known = {pool.id: pool for pool in await pools.all_pools(connection)}
@@ -69,7 +76,8 @@ async def open_gate(
         for pool_id in {new.pool_id for new in fresh}
         for each in asked_at(Moment.ENQUEUE, validators, known[pool_id].policy)
     }
-    carried = await store_policies.policies_of(connection, {new.principal.access_key for new in fresh})
+    if carried is None:
+        carried = await policies_of(connection, {new.principal.access_key for new in fresh})
     found = {key: policies.effective for key, policies in carried.items()}
     limited = {key for key, policy in found.items() if policy.limits_pending}
     if not limited and asked <= _DEFAULT:

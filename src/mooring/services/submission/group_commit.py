@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -29,6 +30,7 @@ from mooring.services.submission.pending_tasks import PendingTasks, Tally
 from mooring.services.uploads import session_files
 from mooring.store.core.engine import Connection, Database, is_unique_violation
 from mooring.store.reservations import timeslots
+from mooring.store.tenancy import policies
 from mooring.store.uploads import uploads
 from mooring.store.workloads import idempotency, mounts, new_workloads
 from mooring.store.workloads.idempotency import Answered, Key
@@ -36,6 +38,7 @@ from mooring.store.workloads.new_workloads import NewWorkload
 from mooring.wire.fields import Answer
 
 _MAX_GROUP_WORKLOADS = 1000
+_GATHER_SECONDS = 0.003
 _MAX_ATTEMPTS = 3
 """Transactions of a group that may fail because another server takes the same name or key at the same moment."""
 
@@ -89,11 +92,16 @@ class GroupCommit:
         self._queue: list[_Queued] = []
         self._writing = False
         self._writers: set[asyncio.Task[None]] = set()
+        self._last_size = 1
+        """Submissions of the last group."""
+        self._gathered = asyncio.Event()
 
     async def write(self, submission: Submission[A]) -> A:
         """Return the answer when the submission is committed; raise the error that refuses it."""
         done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._queue.append(_Queued(submission, done))
+        if len(self._queue) >= self._last_size:
+            self._gathered.set()
         if not self._writing:
             self._writing = True
             writer = asyncio.create_task(self._write_queue())
@@ -104,15 +112,26 @@ class GroupCommit:
     async def _write_queue(self) -> None:
         try:
             while self._queue:
+                await self._gather()
                 await self._write_isolating_errors(self._next_group())
         finally:
             self._writing = False
+
+    async def _gather(self) -> None:
+        """Wait a moment for as many submissions as the last group had: clients that submit one after the other, each in
+        its turn, would otherwise share a transaction only with those that happened to arrive while it ran.
+        """
+        if len(self._queue) < self._last_size:
+            self._gathered.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._gathered.wait(), _GATHER_SECONDS)
 
     def _next_group(self) -> list[_Queued]:
         """Take the submissions of the next transaction: at least one, and up to `_MAX_GROUP_WORKLOADS` workloads."""
         ends = accumulate(max(1, len(queued.submission.new)) for queued in self._queue)
         size = max(1, sum(end <= _MAX_GROUP_WORKLOADS for end in ends))
         group, self._queue = self._queue[:size], self._queue[size:]
+        self._last_size = size
         return group
 
     async def _write_isolating_errors(self, group: Sequence[_Queued]) -> None:
@@ -180,9 +199,7 @@ async def _write_group(
         if key is not None and not isinstance(outcome, MooringError):
             answered[key] = Answered(submission.request_hash, outcome.model_dump(mode="json"))
             remembered.append((key, answered[key]))
-    if accepted:
-        await new_workloads.submit(connection, accepted, at)
-    await idempotency.remember(connection, remembered, at)
+    await new_workloads.submit(connection, accepted, at, remembered)
     return _Written(outcomes, accepted)
 
 
@@ -214,9 +231,10 @@ class _Checks:
         pending_tasks: PendingTasks,
         at: datetime,
     ) -> _Checks:
-        holders = await new_workloads.names_in_use(connection, fresh) if fresh else {}
-        gate = await open_gate(connection, fresh, validators, at)
-        tally = await pending_tasks.open(connection, fresh)
+        holders = await new_workloads.names_in_use(connection, fresh)
+        carried = await policies.policies_of(connection, {new.principal.access_key for new in fresh}) if fresh else {}
+        gate = await open_gate(connection, fresh, validators, at, carried)
+        tally = await pending_tasks.open(connection, fresh, carried)
         templates = ((new.id, new.principal.project_id, new.template) for new in fresh)
         secret_problems = await secrets.refusals(connection, templates, secret_box)
         mounted = {mount.volume_id for new in fresh for mount in new.mounts}

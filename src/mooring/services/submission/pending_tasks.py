@@ -16,6 +16,7 @@ from mooring.model.tenancy.policies import Policy, max_pending_tasks
 from mooring.model.tenancy.quotas import Scope, Tenant, Violation
 from mooring.store.core.engine import Connection
 from mooring.store.tenancy import pending_counts, policies, quotas
+from mooring.store.tenancy.policies import Policies
 from mooring.store.workloads.new_workloads import NewWorkload
 
 PENDING_TASKS = "pending-tasks"
@@ -58,11 +59,10 @@ class PendingTasks:
         self._clock = clock
         self._counts: OrderedDict[Tenant, _Count] = OrderedDict()
 
-    async def open(self, connection: Connection, new: Sequence[NewWorkload]) -> Tally:
-        """Return the tally for the workloads of one transaction."""
+    async def open(self, connection: Connection, new: Sequence[NewWorkload], carried: Mapping[str, Policies]) -> Tally:
+        """Return the tally for the workloads of one transaction; `carried`: the policies of their keypairs."""
         wanted: Counter[Tenant] = Counter()
         limits: dict[Tenant, int] = {}
-        carried = await policies.policies_of(connection, {each.principal.access_key for each in new})
         for each in new:
             own = carried.get(each.principal.access_key)
             for tenant, limit in _limits(each.principal, own.by_scope if own else {}).items():

@@ -271,6 +271,8 @@ class Writes:
 
     async def execute(self, connection: AsyncConnection) -> list[Sequence[Sequence[Any]]]:
         """Execute the writes in order, and return the results of the queries that `ask` added."""
+        if not self._prepared:
+            return []
         if self.topics:
             written_topics(connection).update(self.topics)
         if self.dialect == "postgresql":

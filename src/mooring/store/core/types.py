@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from asyncpg.pgproto import pgproto
 from sqlalchemy import JSON, DateTime, Dialect, Row, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
@@ -27,6 +28,11 @@ def as_uuid(value: Any) -> UUID:
     # Compatible with Python's UUID, and created from text in a tenth of the time.
     found: UUID = pgproto.UUID(value) if isinstance(value, str) else value
     return found
+
+
+def decode_json(value: Any) -> Any:
+    """Return the value of a JSON column from a value of the driver."""
+    return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
 
 
 class Id(Uuid[UUID]):

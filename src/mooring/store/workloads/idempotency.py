@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import delete, insert, select, tuple_
+from sqlalchemy import delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store.core.chunks import chunks
+from mooring.store.core.batch_sql import Statement, Writes, insert
+from mooring.store.core.types import decode_json
 from mooring.store.tables import submissions
 
 
@@ -26,34 +27,46 @@ class Answered:
     answer: Mapping[str, Any]
 
 
+_ANSWERED = Statement(
+    """
+    SELECT i.ordinal, s.request_hash, s.answer FROM {rows} i
+    JOIN submissions s ON s.user_id = i.user_id AND s.idempotency_key = i.idempotency_key
+    """,
+    {"user_id": "uuid", "idempotency_key": "text"},
+)
+
+
 async def answered(connection: AsyncConnection, keys: Iterable[Key]) -> dict[Key, Answered]:
     """Return the responses stored under those of these keys that were used before."""
-    found: dict[Key, Answered] = {}
-    for part in chunks(sorted(set(keys))):
-        rows = await connection.execute(
-            select(submissions).where(tuple_(submissions.c.user_id, submissions.c.idempotency_key).in_(part))
-        )
-        found.update((Key(row.user_id, row.idempotency_key), Answered(row.request_hash, row.answer)) for row in rows)
-    return found
+    asked = sorted(set(keys))
+    rows = await _ANSWERED.read(connection, asked) if asked else ()
+    return {asked[number]: Answered(request_hash, decode_json(answer)) for number, request_hash, answer in rows}
 
 
 async def remember(connection: AsyncConnection, given: Sequence[tuple[Key, Answered]], now: datetime) -> None:
     """Store responses in the transaction of their submissions. A key that another server inserts concurrently violates
     the primary key: the transaction is then retried and finds the other server's response."""
-    if given:
-        await connection.execute(
-            insert(submissions),
-            [
-                {
-                    "user_id": key.user_id,
-                    "idempotency_key": key.text,
-                    "request_hash": answer.request_hash,
-                    "answer": dict(answer.answer),
-                    "created_at": now,
-                }
-                for key, answer in given
-            ],
-        )
+    writes = Writes.on(connection)
+    add(writes, given, now)
+    await writes.execute(connection)
+
+
+def add(writes: Writes, given: Sequence[tuple[Key, Answered]], now: datetime) -> None:
+    """Add responses to the writes of a transaction; see `remember`."""
+    insert(
+        writes,
+        submissions,
+        [
+            {
+                "user_id": key.user_id,
+                "idempotency_key": key.text,
+                "request_hash": answer.request_hash,
+                "answer": dict(answer.answer),
+                "created_at": now,
+            }
+            for key, answer in given
+        ],
+    )
 
 
 async def purge(connection: AsyncConnection, before: datetime, limit: int) -> int:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.calendar.timeslots import Timeslot
@@ -30,15 +29,25 @@ from mooring.store.commit.new_tasks import NewTask, insert_tasks
 from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.constraint_columns import encode_constraints
+from mooring.store.core.types import as_uuid
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import workload_volumes, workloads
 from mooring.store.workloads import (
+    idempotency,
     option_columns,
     templates,
 )
+from mooring.store.workloads.idempotency import Answered, Key
 from mooring.store.workloads.mounts import Mounted
 from mooring.store.workloads.option_columns import encode_options
 
+_NAMES = batch_sql.Statement(
+    """
+    SELECT i.ordinal, w.id FROM {rows} i
+    JOIN workloads w ON w.user_id = i.user_id AND w.name = i.name WHERE w.ended_at IS NULL
+    """,
+    {"user_id": "uuid", "name": "text"},
+)
 _MANY_TASKS = 200
 """Rows of more tasks than this are prepared off the event loop."""
 
@@ -72,28 +81,31 @@ class NewWorkload(PlacementOptions):
 
 async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
     """Return the live workloads that already use one of these (user, name) pairs."""
-    rows = await connection.execute(
-        select(workloads.c.user_id, workloads.c.name, workloads.c.id).where(
-            workloads.c.user_id.in_({w.principal.user_id for w in new}),
-            workloads.c.name.in_({w.name for w in new}),
-            workloads.c.ended_at.is_(None),
-        )
-    )
-    return {(row.user_id, row.name): row.id for row in rows}
+    asked = [(w.principal.user_id, w.name) for w in new]
+    rows = await _NAMES.read(connection, asked) if asked else ()
+    return {asked[number]: as_uuid(id) for number, id in rows}
 
 
-async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
+async def submit(
+    connection: AsyncConnection,
+    new: Sequence[NewWorkload],
+    now: datetime,
+    answers: Sequence[tuple[Key, Answered]] = (),
+) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table.
 
-    The tasks of arrays are deferred (see `arrays`).
+    The tasks of arrays are deferred (see `arrays`). `answers`: stored under their idempotency keys.
     """
-    prepare = partial(_submission, batch_sql.Writes.on(connection), new, now)
-    large = sum(len(each.task_ids) for each in new) > _MANY_TASKS
-    writes = await asyncio.to_thread(prepare) if large else prepare()
+    writes = batch_sql.Writes.on(connection)
+    if new:
+        large = sum(len(each.task_ids) for each in new) > _MANY_TASKS
+        prepare = partial(_submission, writes, new, now)
+        await asyncio.to_thread(prepare) if large else prepare()
+    idempotency.add(writes, answers, now)
     await writes.execute(connection)
 
 
-def _submission(writes: batch_sql.Writes, new: Sequence[NewWorkload], now: datetime) -> batch_sql.Writes:
+def _submission(writes: batch_sql.Writes, new: Sequence[NewWorkload], now: datetime) -> None:
     batch_sql.insert(writes, workloads, [row_of(w, now) for w in new])
     batch_sql.insert(
         writes,
@@ -120,7 +132,6 @@ def _submission(writes: batch_sql.Writes, new: Sequence[NewWorkload], now: datet
         log.add_status("workload", w.id, w.id, "none", WorkloadStatus.PENDING, created)
         log.add_event(events.NewEvent("workload", w.id, 1, WorkloadStatus.PENDING, None, w.id))
     log.write(writes)
-    return writes
 
 
 def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
