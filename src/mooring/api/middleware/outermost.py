@@ -26,11 +26,13 @@ from mooring.api.middleware.load_shedding.fair_queue import Seat
 from mooring.api.middleware.load_shedding.flows import (
     address_flow,
     require_possible_credential,
+    user_flow,
 )
 from mooring.api.middleware.load_shedding.shedding import Flow
 from mooring.api.services import Services
 from mooring.model.errors import NotAuthenticated, Outdated, TooManyAttempts
 from mooring.model.names import shown
+from mooring.model.tenancy.tenants import Principal
 from mooring.store.core.engine import (
     DISK_FULL,
     is_constraint_conflict,
@@ -106,7 +108,6 @@ class _Request:
         self._send = send
         self._id = request_id
         self._started = False
-        self._seat: Seat | None = None
         self._flow = address_flow(scope)
         """Of the address until the credential is verified."""
         self._reservation = self._services.load.reservation(self._flow)
@@ -157,7 +158,7 @@ class _Request:
         if receive is None:
             return
         # After the body: a client that sends slowly holds no seat.
-        self._seat = scope[SEAT] = await load.level(self._flow, reads=reads).seat(self._flow.key)
+        scope[SEAT] = await load.level(self._flow, reads=reads).seat(self._flow.key)
         if asyncio.get_running_loop().time() - began > _LOGIN_SECONDS:
             scope.pop(LOGIN, None)
         await self._middleware._app(scope, receive, self._send_with_headers)
@@ -196,8 +197,7 @@ class _Request:
         if message["type"] == "http.response.start":
             self._started = True
             # A client that reads slowly, or a stream that stays for hours, holds no seat.
-            if self._seat is not None:
-                self._seat.release()
+            release_seat(self._scope)
             if message["status"] in _PACED:
                 await self._services.load.pace_refusal(self._flow)
             headers = MutableHeaders(scope=message)
@@ -207,8 +207,7 @@ class _Request:
 
     def _release(self) -> None:
         self._reservation.release()
-        if self._seat is not None:
-            self._seat.release()
+        release_seat(self._scope)
 
     def _failure(self, error: Exception) -> Response | None:
         """The answer for an unexpected error; None where a response has begun already."""
@@ -238,6 +237,14 @@ class _Request:
 def _needs_login(path: str) -> bool:
     """Return whether only users can be answered; agents show the credential of their node instead of a login."""
     return path.startswith("/api/") and path not in _PUBLIC and not path.startswith("/api/agent/")
+
+
+async def become_writer(services: Services, scope: Scope, principal: Principal) -> None:
+    """Exchange the seat of a request that only waits for its commit: others begin, and share its transaction."""
+    seat: Seat | None = scope.get(SEAT)
+    if seat is not None:
+        scope[SEAT] = await services.load.writers.seat(user_flow(principal.user_id).key)
+        seat.release()
 
 
 def release_seat(scope: Scope) -> None:

@@ -5,7 +5,7 @@ A submission goes: load its context, translate the request (`translation`), ask 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -74,9 +74,17 @@ class SubmissionService:
         )
 
     async def submit(
-        self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
+        self,
+        principal: Principal,
+        request: WorkloadRequest,
+        *,
+        key: str | None = None,
+        before_commit: Callable[[], Awaitable[None]] | None = None,
     ) -> WorkloadAccepted:
-        """Submit one workload. A request repeated with the same key gets the same answer and changes nothing."""
+        """Submit one workload. A request repeated with the same key gets the same answer and changes nothing.
+
+        `before_commit` is called when nothing is left to do but to wait for the commit.
+        """
         context = of_project(await self._context_loader.load(principal, [request]), request.project)
         new, pool = translate(request, context)
         new = resolved(new, request.dependencies, context.known)
@@ -90,6 +98,8 @@ class SubmissionService:
         )
         digest = hash_of(request.model_dump(mode="json", exclude_unset=True)) if key else ""
         answer = _accepted_unless_refused(accepted)
+        if before_commit is not None:
+            await before_commit()
         return await self._write([new], answer, WorkloadAccepted.model_validate, principal, key, digest)
 
     async def submit_batch(

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import select, update
 
 from mooring import clock
+from mooring.api.middleware.load_shedding.limits import LoadLimits
 from mooring.model.lifecycle import TaskStatus as T
+from mooring.services.submission.group_commit import GroupCommit
 from mooring.store.core.constraint_columns import decode_constraints
 from mooring.store.tables import workloads
 from mooring.store.views import workloads as views
@@ -46,6 +48,37 @@ async def test_a_submission_is_accepted_and_can_be_looked_at_by_id_and_name(worl
     assert (by_id["image"], by_id["command"], by_id["labels"]) == ("nginx", ["run", "it"], {"team": "vision"})
     assert (by_id["user"], by_id["project"], by_id["simulated"]) == ("ada", "default", True)
     assert [(task["index"], task["attempt"], task["status"]) for task in by_id["tasks"]] == [(0, 1, "PENDING")]
+
+
+@on_sqlite
+async def test_submissions_of_one_user_share_transactions_beyond_the_seats(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    headers = await world.user("ada")
+    everybody, sizes, arrived = 3 * LoadLimits().seats, list[int](), asyncio.Event()
+    submit, write = GroupCommit.write, GroupCommit._write
+    submitted: list[Any] = []
+
+    async def counted(self: GroupCommit, submission: Any) -> Any:
+        submitted.append(submission)
+        if len(submitted) == everybody:
+            arrived.set()
+        return await submit(self, submission)
+
+    async def held(self: GroupCommit, group: Any) -> None:
+        # The first transaction takes until all others wait for the next one.
+        sizes.append(len(group))
+        async with asyncio.timeout(60):
+            await arrived.wait()
+        await write(self, group)
+
+    monkeypatch.setattr(GroupCommit, "write", counted)
+    monkeypatch.setattr(GroupCommit, "_write", held)
+    body = {"containers": [{"image": "nginx"}], "pool": "simulated"}
+    posts = (world.client.post("/api/workloads", json=body, headers=headers) for _ in range(everybody))
+    assert {answer.status_code for answer in await asyncio.gather(*posts)} == {202}
+    assert sum(sizes) == everybody
+    assert max(sizes) > LoadLimits().seats
 
 
 async def test_a_name_means_the_living_workload_before_newer_ones_that_ended(world: World):

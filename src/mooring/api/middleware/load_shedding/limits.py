@@ -22,6 +22,8 @@ class LoadLimits:
     """Requests in progress of users with a verified credential."""
     operator_seats: int = 2
     """More of them, for reads of admins."""
+    writer_seats: int = 64
+    """Submissions that are checked and only wait for their transaction, which they share with the others."""
     unverified_seats: int = 2
     """Requests in progress without a verified credential."""
     lookup_seats: int = 2

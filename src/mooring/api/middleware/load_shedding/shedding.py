@@ -41,6 +41,7 @@ class LoadShedding:
         self.credentials = KnownCredentials(clock)
         self._users = self._level(self.limits.seats)
         self._operators = self._level(self.limits.operator_seats)
+        self.writers = self._level(self.limits.writer_seats)
         self._unverified = self._level(self.limits.unverified_seats)
         self.keypair_lookups = self._level(self.limits.lookup_seats)
         self._bodies = ByteBudget(self.limits.body_bytes)

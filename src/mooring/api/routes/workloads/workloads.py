@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, aclosing, suppress
+from functools import partial
 from typing import Annotated, Literal, cast
 
 import structlog
@@ -18,7 +19,7 @@ from mooring.api.lookup.leadership import scheduling_problem
 from mooring.api.lookup.listing import RECENTLY, Active, All, Everyone, Limit, Offset, Status, sight_of
 from mooring.api.lookup.workloads import detailed, find_workload, listed
 from mooring.api.middleware.errors import problems
-from mooring.api.middleware.outermost import release_seat
+from mooring.api.middleware.outermost import become_writer, release_seat
 from mooring.api.middleware.task_costs import charge_tasks
 from mooring.api.serializers import (
     attempt_row,
@@ -80,12 +81,14 @@ async def submit(
     services: Served,
     principal: Submitter,
     request: WorkloadRequest,
+    http: Request,
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> WorkloadAccepted:
     """Submit a workload. It is durable when the response arrives, and is placed soon after."""
     charge_tasks(services, principal, replicas=request.replicas, array=request.array)
-    accepted = await services.submissions.submit(principal, request, key=idempotency_key)
+    waiting = partial(become_writer, services, http.scope, principal)
+    accepted = await services.submissions.submit(principal, request, key=idempotency_key, before_commit=waiting)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/workloads/{accepted.id}"
     return accepted
 
