@@ -44,6 +44,8 @@ _STAYS = events.CRASHES | {
     events.RETIRING,
 }
 """Task events that change neither the node nor the occupied amounts."""
+_STARTS = (_STAYS - events.CRASHES) | {TaskStatus.SCHEDULED}
+"""The kinds of events of workloads and tasks that are placed or run."""
 _ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
 
 
@@ -119,7 +121,7 @@ class Mirror:
             self.held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, self._changed_nodes(news))
             await self.calendar.follow(connection, news)
-            changed = {e.workload_id for e in news if e.workload_id is not None and e.kind != events.UNSCHEDULABLE}
+            changed = self._changed_workloads(news)
             await self._read_workloads(connection, changed | await dependencies.waiting_for(connection, _ended(news)))
             if self.calendar.undecided or not any(e.noun == "workload" and e.version == 1 for e in news):
                 await self._read_nodes(connection, set(self._unconfirmed))
@@ -242,6 +244,17 @@ class Mirror:
                 await self._node_tasks.update_ends(connection, set(part), self._statistics.run_times)
 
     # --- workloads ---
+
+    def _changed_workloads(self, news: Iterable[Event]) -> set[UUID]:
+        """Return the workloads to read again: a placement or a start makes no task pending, so it counts only for
+        workloads that are pending here.
+        """
+        return {
+            event.workload_id
+            for event in news
+            if event.workload_id is not None
+            and (event.workload_id in self.queue if event.kind in _STARTS else event.kind != events.UNSCHEDULABLE)
+        }
 
     async def _read_workloads(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import structlog
 
 from mooring.model.lifecycle import is_workload_end
@@ -14,13 +16,16 @@ _log = structlog.get_logger(__name__)
 
 def log_applied(applied: Applied) -> None:
     """Log changed tasks at debug level and changed workloads at info level, and count ended workloads."""
-    for change, _ in applied.tasks:
-        _log.debug(f"Replica {change.task_id} transitioned to {change.new}")
+    if _log.is_enabled_for(logging.DEBUG):
+        for change, _ in applied.tasks:
+            _log.debug(f"Replica {change.task_id} transitioned to {change.new}")
+    logs = _log.is_enabled_for(logging.INFO)
     for workload in applied.workloads:
         if is_workload_end(workload.new):
             metrics.ended.labels(workload.new).inc()
-        _log.info(
-            f"{workload.kind.capitalize()} {shown(workload.name)} ({workload.workload_id}) status: "
-            f"{workload.old.lower()} -> {workload.new.lower()}"
-            + (f" (reason: {shown(workload.reason)})" if workload.reason else "")
-        )
+        if logs:
+            _log.info(
+                f"{workload.kind.capitalize()} {shown(workload.name)} ({workload.workload_id}) status: "
+                f"{workload.old.lower()} -> {workload.new.lower()}"
+                + (f" (reason: {shown(workload.reason)})" if workload.reason else "")
+            )
