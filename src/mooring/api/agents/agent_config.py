@@ -25,10 +25,6 @@ class AgentConfig:
         self._read_at: float | None = None
 
     @property
-    def known(self) -> bool:
-        return self._read_at is not None
-
-    @property
     def fresh(self) -> bool:
         return self._read_at is not None and monotonic() - self._read_at < _FRESH_SECONDS
 

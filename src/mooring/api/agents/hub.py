@@ -110,13 +110,15 @@ class AgentHub:
         position: int | None = None
         seen = self._signal.count
         while True:
+            if not self._sessions:
+                # An agent that connects gets everything anyway, and its connection is a commit.
+                position = None
+                seen = await self._signal.wait(_FOLLOW_SECONDS, seen)
+                continue
             stale = not self._config.fresh
             try:
                 async with self._database.read() as connection:
-                    if not self._sessions:
-                        # An agent that connects gets everything anyway.
-                        position = None
-                    elif position is None:
+                    if position is None:
                         position = await events.position(connection)
                         self._notify(self._sessions)
                         stale = True
@@ -139,7 +141,7 @@ class AgentHub:
                         )
                     if stale and await self._config.read(connection):
                         self._notify(self._sessions, orders=False)
-                    held_back = position is not None and await events.held_back(connection, position)
+                    held_back = await events.held_back(connection, position)
             except Exception as error:
                 outage.failed(error)
                 if not is_temporary(error):
@@ -196,7 +198,7 @@ class AgentHub:
         with await self.hellos.seat(f"node {session.node_id}", patient=True):
             new = await self._database.write(work)
             # Here, where a failure ends the stream: an agent that is not welcomed says nothing and waits.
-            if not self._config.known:
+            if not self._config.fresh:
                 async with self._database.read() as connection:
                     await self._config.read(connection)
         session.protocol = hello.protocol
