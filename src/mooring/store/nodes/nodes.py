@@ -461,7 +461,7 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
 
 async def offered_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
     """Return the runtimes that the nodes of each pool offer; pools without nodes are left out."""
-    rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes))
+    rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes).distinct())
     found: dict[UUID, set[str]] = {}
     for pool_id, runtimes in rows:
         # A corrupt row must not block submissions.
