@@ -159,7 +159,7 @@ async def test_work_that_fails_everywhere_does_not_speak_against_a_node(lab: Lab
 @on_sqlite
 @pytest.mark.parametrize(
     ("code", "ran"),
-    [("exited", 11), ("time-limit", 2), ("out-of-reach", None), ("node-rebooted", None)],
+    [("exited", 11), ("time-limit", 2), ("evicted", 2), ("out-of-reach", None), ("node-rebooted", None)],
 )
 async def test_what_is_not_the_fault_of_the_node_does_not_count(lab: Lab, code: str, ran: float | None):
     await lab.fail(8, code=code, ran=ran)

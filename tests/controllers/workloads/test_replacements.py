@@ -141,6 +141,46 @@ async def test_a_task_that_was_preempted_uses_no_retry_however_it_ended(harness:
     assert await newest(harness, job) == [("PENDING", 2, 0)]
 
 
+async def test_an_evicted_task_uses_no_retry_however_it_ended(harness: Harness):
+    node = await harness.node("n1", cpu=64)
+    job = await session(harness, max_retries=1)
+    await harness.run(job)
+    [task] = await harness.tasks(job)
+    for attempt, failures in ((2, 0), (4, 1)):
+        await harness.drain(node, until=now())
+        await harness.draining_loop().once()
+        await fail(harness, task, exit_code=3)
+        evicted = await harness.task(task.id)
+        assert (evicted.status, evicted.exit_code, evicted.reason["code"]) == ("FAILED", 3, "evicted")
+        assert evicted.reason["message"] == "exited with code 3 after it was told to leave its node"
+        await harness.drain(node, False)
+        [task] = await run_again(harness, job)
+        assert (task.attempt, task.failures) == (attempt, failures)
+        await fail(harness, task, exit_code=3)
+        if attempt == 2:
+            [task] = await run_again(harness, job)
+            assert (task.attempt, task.failures) == (3, 1)
+    # It failed twice by itself, as often as one retry allows, and twice while it left.
+    await harness.replace_ended()
+    assert (await harness.workload(job)).status == "FAILED"
+    assert await newest(harness, job) == [("FAILED", 4, 1)]
+    assert await harness.findings() == []
+
+
+@on_sqlite
+async def test_a_gang_member_that_fails_as_its_peers_leave_uses_no_retry(harness: Harness):
+    await harness.node("n1")
+    job = await session(harness, tasks=2, max_retries=0)
+    first, second = await harness.run(job)
+    await lose(harness, first)
+    await harness.replace_ended()
+    assert await harness.statuses(job) == ["LOST", "TERMINATING"]
+    await fail(harness, second)
+    await harness.replace_ended()
+    assert await newest(harness, job) == [("PENDING", 2, 0)] * 2
+    assert (await harness.workload(job)).status == "PENDING"
+
+
 async def test_a_gang_restarts_as_a_whole(harness: Harness):
     await harness.node("n1")
     job = await session(harness, tasks=3, max_retries=1)

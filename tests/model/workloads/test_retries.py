@@ -4,10 +4,12 @@ import pytest
 
 from mooring.model.lifecycle import TaskStatus, is_end
 from mooring.model.workloads.retries import (
+    EVICTED,
     PULL_RETRIES,
     is_loss,
     is_replaced_after_loss,
     is_retried,
+    uses_retry,
 )
 
 T = TaskStatus
@@ -38,6 +40,22 @@ def test_a_loss_is_the_doing_of_a_node(status: TaskStatus, code: str | None, exp
     assert is_loss(status, code) is expected
     assert is_replaced_after_loss(T.RUNNING, status, code, type="batch") is expected
     assert not is_replaced_after_loss(T.RUNNING, status, code, type="interactive")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        pytest.param(T.FAILED, "exited", True, id="failed by itself"),
+        pytest.param(T.FAILED, None, True, id="failed, nobody says why"),
+        pytest.param(T.FAILED, "node-rebooted", False, id="the node was restarted"),
+        pytest.param(T.FAILED, EVICTED, False, id="failed while it left"),
+        pytest.param(T.LOST, "node-lost", False, id="lost with its node"),
+        pytest.param(T.CANCELLED, "stopped", False, id="stopped"),
+        pytest.param(T.SUCCEEDED, None, False, id="succeeded"),
+    ],
+)
+def test_only_failures_of_the_task_itself_use_a_retry(status: TaskStatus, code: str | None, expected: bool):
+    assert uses_retry(status, code) is expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
@@ -175,6 +175,7 @@ def _runs(records: Records) -> Iterator[str]:
 def _attempts(records: Records) -> Iterator[str]:
     """I11: waiting is no attempt: a further attempt was placed before, and retries count own failures only."""
     placed = {row["object_id"] for row in records.history if row["new_status"] == "SCHEDULED"}
+    evicted = _evicted(records)
     by_index: dict[tuple[UUID, int], list[Row]] = defaultdict(list)
     for task in records.tasks:
         by_index[task["workload_id"], task["task_index"]].append(task)
@@ -187,7 +188,7 @@ def _attempts(records: Records) -> Iterator[str]:
                 yield f"task {before['id']} was replaced, and it had never been placed"
             if before["current"]:
                 yield f"task {before['id']} is current beside its successor"
-        failed = sum(task["status"] == T.FAILED for task in attempts[:-1])
+        failed = sum(task["status"] == T.FAILED and task["id"] not in evicted for task in attempts[:-1])
         if attempts[-1]["failures"] > failed:
             yield f"task {attempts[-1]['id']} counts {attempts[-1]['failures']} failures after {failed}"
 
@@ -254,15 +255,21 @@ def _accounted(records: Records, accepted: Mapping[str, Accepted]) -> Iterator[s
     own: dict[UUID, list[Row]] = defaultdict(list)
     for task in records.tasks:
         own[task["workload_id"]].append(task)
+    evicted = _evicted(records)
     for name, promise in accepted.items():
         row = rows.get(promise.id)
         if row is None:
             yield f"workload {name} was accepted and is not there"
         else:
-            yield from (f"workload {name} {what}" for what in _stored(promise, row, own[promise.id]))
+            yield from (f"workload {name} {what}" for what in _stored(promise, row, own[promise.id], evicted))
 
 
-def _stored(promise: Accepted, row: Row, tasks: list[Row]) -> Iterator[str]:
+def _evicted(records: Records) -> set[UUID]:
+    """Tasks that were told to leave their node: however they ended, they used no retry."""
+    return {row["object_id"] for row in records.history if (row["noun"], row["new_status"]) == ("task", T.TERMINATING)}
+
+
+def _stored(promise: Accepted, row: Row, tasks: list[Row], evicted: Set[UUID]) -> Iterator[str]:
     work, status = promise.work, WorkloadStatus(row["status"])
     if promise.stop_requested and (status is WorkloadStatus.CANCELLED or work.seconds is None):
         if status is not WorkloadStatus.CANCELLED:
@@ -274,7 +281,7 @@ def _stored(promise: Accepted, row: Row, tasks: list[Row]) -> Iterator[str]:
         if status is not WorkloadStatus.RUNNING or running != row["replicas"]:
             yield f"is {status} with {running} of {row['replicas']} tasks running"
     elif work.exit_code:
-        failures = sum(task["status"] == T.FAILED for task in tasks)
+        failures = sum(task["status"] == T.FAILED and task["id"] not in evicted for task in tasks)
         if status is not WorkloadStatus.FAILED or failures != work.retries + 1:
             yield f"is {status} after {failures} failures, with {work.retries} retries"
     elif status is not WorkloadStatus.SUCCEEDED:

@@ -190,6 +190,22 @@ def test_each_inconsistency_violates_its_rule(change: Change, rule: str) -> None
     assert any(rule in str(found) for found in check(story.records(), story.accepted, story.booked))
 
 
+@pytest.mark.parametrize(
+    ("evicted", "failures", "rules"),
+    [
+        pytest.param(True, 0, [], id="an eviction uses no retry"),
+        pytest.param(True, 1, ["I11 attempts"], id="an eviction counts as a failure"),
+        pytest.param(False, 1, ["accepted"], id="a failure is retried without a retry left"),
+    ],
+)
+def test_retries_count_failures_of_tasks_that_were_not_told_to_leave(
+    evicted: bool, failures: int, rules: list[str]
+) -> None:
+    story = Story()
+    story.fail_twice(evicted=evicted, failures=failures)
+    assert [found.rule for found in check(story.records(), story.accepted, story.booked)] == rules
+
+
 def test_orphans_of_ended_work_are_found() -> None:
     found = {str(violation) for violation in check_empty(Story().records())}
     assert any("workload replica is RUNNING" in each for each in found)
@@ -228,6 +244,22 @@ class Story:
         self._book(Booking("soon", 5, 5, 0.1, 1), UUID(int=30), "CONFIRMED", "ACTIVE", "ENDED")
         self._book(Booking("far", 3600, 3600, 0.1, 2), UUID(int=31), "CONFIRMED")
 
+    def fail_twice(self, *, evicted: bool, failures: int) -> None:
+        """Add a job without retries that fails in both of its attempts, the first perhaps after it was evicted."""
+        work = Work("failing", seconds=1.0, exit_code=3)
+        self._submit(work, UUID(int=40), cpu=100, status="FAILED")
+        first = self.task("failing", 0)
+        second = {**first, "id": UUID(int=42), "attempt": 2, "failures": failures}
+        first["current"] = False
+        self.tables["tasks"].append(second)
+        for task in (first, second):
+            left = ("TERMINATING",) if evicted and task is first else ()
+            for old, new in pairwise(("PENDING", "SCHEDULED", "RUNNING", *left, "FAILED")):
+                self._move([task], old, new)
+            task |= {"status": "FAILED", "exit_code": 3, "freed_at": START}
+            self.tables["notes"][task["id"]] = ["start 1", "end"]
+            self.tables["exits"]["agent-1"][task["id"]] = 3
+
     def records(self) -> Records:
         return Records(**deepcopy(self.tables))
 
@@ -251,7 +283,7 @@ class Story:
         for old, new in pairwise(("none", "REQUESTED", *statuses)):
             self._commit(("timeslot", id, None, old, new), term=2)
 
-    def _submit(self, work: Work, id: UUID, *, cpu: int) -> None:
+    def _submit(self, work: Work, id: UUID, *, cpu: int, status: str = "SUCCEEDED") -> None:
         self.accepted[work.name] = Accepted(work, id, replicas=work.tasks)
         ended = work.seconds is not None
         self.tables["workloads"].append(
@@ -260,7 +292,7 @@ class Story:
                 "name": work.name,
                 "kind": work.kind,
                 "user_id": OWNER,
-                "status": "SUCCEEDED" if ended else "RUNNING",
+                "status": status if ended else "RUNNING",
                 "replicas": work.tasks,
                 "gang": work.gang,
                 "max_per_node": 1 if work.apart else None,
@@ -286,7 +318,7 @@ class Story:
                     "freed_at": None,
                 }
             )
-        final = "SUCCEEDED" if ended else "RUNNING"
+        final = status if ended else "RUNNING"
         self._commit(("workload", id, id, "none", "PENDING"), ("workload", id, id, "PENDING", final))
 
     def _move(self, tasks: list[dict[str, Any]], old: str, new: str) -> None:

@@ -8,6 +8,8 @@ from mooring.model.lifecycle import TaskStatus
 
 TIME_LIMIT = "time-limit"
 """The reason code of the time limit."""
+EVICTED = "evicted"
+"""The reason code of a task that failed by itself after it was told to leave its node."""
 _NODE_FAILED = frozenset({"node-rebooted", "record-lost"})
 """Agent reason codes for an end caused by the node."""
 PULL_RETRIES = 6
@@ -69,3 +71,8 @@ def is_image_refused(code: str | None) -> bool:
 def is_loss(status: TaskStatus, code: str | None) -> bool:
     """Return whether a task was lost with its node, which is no failure of its own and uses no retry."""
     return status is TaskStatus.LOST or (status is TaskStatus.FAILED and code in _NODE_FAILED)
+
+
+def uses_retry(status: TaskStatus, code: str | None) -> bool:
+    """Return whether a task failed by itself: it was neither lost with its node nor evicted."""
+    return status is TaskStatus.FAILED and code != EVICTED and not is_loss(status, code)

@@ -12,7 +12,7 @@ from mooring.model.lifecycle import TERMINATING_OR_ENDED, TaskStatus
 from mooring.model.nodes.eviction import LEAVING
 from mooring.model.reasons import Reason
 from mooring.model.workloads.idleness import IDLE_TIMEOUT, idle_for_too_long
-from mooring.model.workloads.retries import TIME_LIMIT, is_replaced_after_loss, is_retried
+from mooring.model.workloads.retries import EVICTED, TIME_LIMIT, is_replaced_after_loss, is_retried, uses_retry
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit.locked_workloads import LoadedTask, LoadedWorkload
 from mooring.store.commit.status_changes import Change
@@ -35,6 +35,10 @@ def apply(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered: s
     if workload.kind != Kind.SESSION or workload.stopping or workload.status in TERMINATING_OR_ENDED:
         return change
     code = change.reason.code if change.reason is not None else None
+    if task.status is TaskStatus.TERMINATING and task.requeue and uses_retry(change.new, code):
+        # It is replaced whether a retry is left or not, so its end must not use one. Its failure is often a
+        # consequence of the eviction, for example of a peer that has already left.
+        return change._replace(reason=_failed_while_leaving(change.reason))
     if is_replaced_after_loss(task.status, change.new, code, type=workload.type) or is_retried(
         task.status,
         change.new,
@@ -57,3 +61,8 @@ def apply(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered: s
 def time_limit_reached(limit_seconds: int | None) -> Reason:
     limit = "" if limit_seconds is None else f" of {format_duration(limit_seconds)}"
     return Reason(TIME_LIMIT, f"The time limit{limit} has been reached", "limits", "never")
+
+
+def _failed_while_leaving(reason: Reason | None) -> Reason:
+    message = "failed" if reason is None else reason.message
+    return Reason(EVICTED, f"{message} after it was told to leave its node", "lifecycle")

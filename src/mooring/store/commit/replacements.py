@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
 from mooring.model.workloads.health import LOOPS_AFTER, crashes_after
-from mooring.model.workloads.retries import is_loss
+from mooring.model.workloads.retries import uses_retry
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import transitions
 from mooring.store.commit.locked_workloads import lock_workloads
@@ -133,10 +133,8 @@ def _tasks_to_replace(limit: int) -> Select[Any]:
 
 
 def _failed(row: AnyRow) -> bool:
-    """Return whether the task itself failed: its node was not lost and it was not preempted."""
-    status = TaskStatus(row.status)
-    left = row.preempted_by is not None or is_loss(status, (row.reason or {}).get("code"))
-    return status is TaskStatus.FAILED and not left
+    """Return whether the task itself failed: its node was not lost, and it was neither evicted nor preempted."""
+    return row.preempted_by is None and uses_retry(TaskStatus(row.status), (row.reason or {}).get("code"))
 
 
 async def replace_tasks(

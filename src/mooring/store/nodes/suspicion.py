@@ -17,7 +17,7 @@ from mooring.model.nodes.suspicion import (
     Failure,
     Suspicion,
 )
-from mooring.model.workloads.retries import TIME_LIMIT
+from mooring.model.workloads.retries import EVICTED, TIME_LIMIT
 from mooring.store.commit.history import ChangeLog
 from mooring.store.core.batch_sql import Writes
 from mooring.store.core.chunks import chunks
@@ -85,7 +85,7 @@ async def failures(connection: AsyncConnection, rules: Suspicion, now: datetime)
         if row.started_at is None:
             counts = code in START_FAULTS
         else:
-            counts = row.ended_at - row.started_at < rules.fast_end and code != TIME_LIMIT
+            counts = row.ended_at - row.started_at < rules.fast_end and code not in (EVICTED, TIME_LIMIT)
         if counts:
             found.append(Failure(row.node_id, (row.user_id, row.template), code, row.ended_at))
     return found
