@@ -46,15 +46,20 @@ _WORDS: Mapping[int, str] = {
     401: "Not logged in, or the token is over",
     403: "Only an admin may do this",
     404: "There is nothing of this name or id that you may see",
+    408: "The body did not arrive in time",
     409: "Contradicts the present state",
     410: "The events after this cursor are forgotten; read everything anew",
     412: "A limit, a rule or a hook does not let it in; `details` has every reason",
     413: "The body is too large",
     422: "The request is invalid",
+    426: "The client is too old for this server",
     429: "Too many requests or attempts; `Retry-After` says how long to wait",
+    431: "The headers or the URL are too large",
     500: "An error of the server's own; the request id finds it in the log",
     503: "A part that is needed does not answer at the moment",
 }
+_ANY_ROUTE = (408, 426, 429, 431)
+"""Refusals before a request reaches its route."""
 # By reference to the one answer that has the model: FastAPI builds a validator for every model that it is given.
 _ERROR_BODY = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
 # What Starlette and FastAPI raise by themselves.
@@ -68,7 +73,7 @@ _OWN_CODES: Mapping[int, tuple[str, str]] = {
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error answers of a route beside those that any route may give, for the API's description."""
     answers: dict[int | str, dict[str, Any]] = {500: {"description": _WORDS[500], "model": ErrorBody}}
-    answers |= {status: {"description": _WORDS[status], "content": _ERROR_BODY} for status in (429, *statuses)}
+    answers |= {status: {"description": _WORDS[status], "content": _ERROR_BODY} for status in (*_ANY_ROUTE, *statuses)}
     return answers
 
 

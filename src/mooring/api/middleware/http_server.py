@@ -8,6 +8,7 @@ import asyncio
 import time
 from asyncio import TimerHandle
 from functools import partial
+from http import HTTPStatus
 from socket import socket
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from mooring.api.middleware.errors import error_answer
 from mooring.api.middleware.load_shedding.byte_budget import Reservation
 from mooring.api.middleware.load_shedding.connections import CONNECTION, Connection, Connections
 from mooring.api.middleware.load_shedding.shedding import Flow
@@ -145,9 +147,7 @@ class BoundedHttp(HttpToolsProtocol):
         )
 
     def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():
-            self._end_request()
-            super().send_400_response(msg)
+        self._refuse(400, "invalid-http-request", msg)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -193,12 +193,20 @@ class BoundedHttp(HttpToolsProtocol):
             self._header_timer = None
 
     def _refuse_headers(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            )
-            self._end_request()
-            self.transport.close()
+        limits = self._limits
+        message = f"the URL and the headers may have at most {limits.header_bytes} bytes in {limits.header_count} fields"
+        self._refuse(431, "headers-too-large", message)
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer a request that never reaches the application, and close the connection."""
+        if self.transport.is_closing():
+            return
+        answer = error_answer(status, code, message, headers={"Connection": "close"})
+        headers = b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
+        first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+        self._end_request()
+        self.transport.write(first + headers + b"\r\n" + bytes(answer.body))
+        self.transport.close()
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):

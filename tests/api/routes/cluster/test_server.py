@@ -109,6 +109,8 @@ async def test_the_description_names_every_operation_and_its_errors(world: World
     for method, path, operation in found:
         assert set(operation["tags"]) <= tags
         documented = set(operation["responses"])
+        # Any request can get these before it reaches its route.
+        assert {"408", "426", "429", "431", "500"} <= documented
         secured = "security" in operation
         # Agents show the credential of their node, which is no user's.
         with_login = path != "/api/auth/login" and not path.startswith("/api/agent/")
