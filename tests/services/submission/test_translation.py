@@ -277,6 +277,8 @@ def test_a_group_becomes_constraints_that_know_its_owner():
         ({"command": ["/usr/bin/python3.11"]}, "python311"),
         ({"command": ["/usr/bin/___"]}, "task"),
         ({"command": ["x" * 99]}, "x" * 20),
+        ({"script": "echo hello"}, "script"),
+        ({"script": "echo hello", "command": ["train.sh", "fast"]}, "trainsh"),
     ],
 )
 def test_a_made_up_name_says_what_runs(container: dict[str, Any], stem: str):

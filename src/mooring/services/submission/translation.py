@@ -180,6 +180,6 @@ def check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:
 def _generated_name(template: TaskTemplate, workload_id: UUID) -> str:
     """Return a name that people can tell apart: the image or command, and the random end of the id."""
     first = template.containers[0]
-    word = first.image or first.command[0]
+    word = first.image or next(iter(first.command), "script")
     stem = "".join(c for c in word.rsplit("/", 1)[-1].split(":", 1)[0].lower() if c.isascii() and c.isalnum())[:20]
     return f"{stem or 'task'}-{workload_id.hex[-8:]}"
