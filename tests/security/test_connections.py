@@ -210,6 +210,11 @@ def test_headers_have_a_bounded_time_size_and_number(servers: Servers) -> None:
             received = answer(connection)
             assert b" 431 " in received
             assert b'"code": "headers-too-large"' in received
+    with connections(server, 1) as (unreadable,):
+        push(unreadable, b"GET /health HTTP/1.1\r\nX-Control: \x01\r\n\r\n")
+        received = answer(unreadable)
+        assert b" 400 " in received
+        assert b'"code": "invalid-http-request"' in received
 
 
 @pytest.mark.slow

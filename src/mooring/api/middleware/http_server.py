@@ -194,7 +194,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _refuse_headers(self) -> None:
         limits = self._limits
-        message = f"the URL and the headers may have at most {limits.header_bytes} bytes in {limits.header_count} fields"
+        message = f"URL and headers may have at most {limits.header_bytes} bytes in {limits.header_count} fields"
         self._refuse(431, "headers-too-large", message)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
