@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from sqlalchemy import select
 
@@ -39,6 +40,7 @@ async def check_end(world: World) -> None:
     await check_books(world)
     await _check_accepted(world)
     await _check_progress(world)
+    await _check_retries(world)
 
 
 async def _check_terms(world: World) -> None:
@@ -86,3 +88,31 @@ async def _check_progress(world: World) -> None:
     for decision in await world.harness.propose():
         if decision.placements:
             report_violation(f"workload {decision.workload.name} waits although it fits")
+
+
+async def _check_retries(world: World) -> None:
+    """No task fails more often than its retries allow, and only failures of the task itself use them.
+
+    A task that was told to leave its node, or that the node forgot, uses none however it ended.
+    """
+    rows = await world.harness.rows(
+        select(tasks, workloads.c.max_retries)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(workloads.c.kind == "session")
+        .order_by(tasks.c.attempt)
+    )
+    leaving = select(status_history.c.object_id).where(status_history.c.new_status == "TERMINATING")
+    evicted = {row.object_id for row in await world.harness.rows(leaving)}
+    own: Counter[tuple[UUID, int]] = Counter()
+    for row in rows:
+        own[row.workload_id, row.task_index] += (
+            row.status == "FAILED" and row.id not in evicted and (row.reason or {}).get("code") != "record-lost"
+        )
+    for row in rows:
+        failures = own[row.workload_id, row.task_index]
+        if failures > row.max_retries + 1:
+            world.gate.report_violation(f"task {row.id} failed {failures} times, with {row.max_retries} retries")
+        # The failure of one task of a gang is one of all.
+        most = sum(number for (workload_id, _), number in own.items() if workload_id == row.workload_id)
+        if row.failures > most:
+            world.gate.report_violation(f"task {row.id} counts {row.failures} failures after {most}")

@@ -72,9 +72,10 @@ class SimulatedClient:
             # The workload has ended meanwhile.
             pass
 
-    async def drain(self, name: str) -> None:
+    async def drain(self, name: str, timeout_seconds: int | None = None) -> None:
         self.drained.add(name)
-        await self._ask(lambda api: api.nodes.drain(self._principal, name, DrainRequest()))
+        request = DrainRequest(timeout_seconds=timeout_seconds)
+        await self._ask(lambda api: api.nodes.drain(self._principal, name, request))
 
     async def resume(self, name: str) -> None:
         await self._ask(lambda api: api.nodes.resume(self._principal, name))

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from mooring.model.workloads import retries
+from mooring.store.commit import exit_policy
 from mooring.store.control import leadership
 from mooring.store.workloads import idempotency, stopping
 from tests.simulation import schedules
@@ -45,3 +47,11 @@ def test_freeing_the_tasks_of_a_silent_node_is_found(prepared: Prepared, monkeyp
 
     monkeypatch.setattr(stopping, "mark_lost", freeing)
     assert "is free and still there" in first_violation(prepared)
+
+
+def test_a_retry_too_many_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
+    def lenient(*end: Any, max_retries: int, **task: Any) -> bool:
+        return retries.is_retried(*end, max_retries=max_retries + 1, **task)
+
+    monkeypatch.setattr(exit_policy, "is_retried", lenient)
+    assert "failed 2 times, with 0 retries" in first_violation(prepared)

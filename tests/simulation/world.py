@@ -168,7 +168,7 @@ class World:
         what = self.random.choice(["cancel", "scale", "drain", "resume", "nothing"])
         machine = self.random.choice(self.machines).name
         if what == "drain":
-            await self.client.drain(machine)
+            await self.client.drain(machine, self.random.choice([None, 1]))
         elif what == "resume":
             await self.client.resume(machine)
         elif what in ("cancel", "scale") and self.client.accepted:

@@ -283,10 +283,13 @@ def _stored(promise: Accepted, row: Row, tasks: list[Row], evicted: Set[UUID]) -
     elif work.exit_code:
         failures = sum(task["status"] == T.FAILED and task["id"] not in evicted for task in tasks)
         if status is not WorkloadStatus.FAILED or failures != work.retries + 1:
-            yield f"is {status} after {failures} failures, with {work.retries} retries"
+            yield f"is {status} after {failures} failures, with {work.retries} retries; tasks: {_ends(tasks)}"
     elif status is not WorkloadStatus.SUCCEEDED:
-        ends = [(task["status"], task["code"]) for task in tasks]
-        yield f"is {status} ({row['code']}), and its command succeeds; tasks: {ends}"
+        yield f"is {status} ({row['code']}), and its command succeeds; tasks: {_ends(tasks)}"
+
+
+def _ends(tasks: list[Row]) -> list[tuple[str, str | None]]:
+    return [(task["status"], task["code"]) for task in tasks]
 
 
 def _all_booked(records: Records, booked: Mapping[str, Booked]) -> Iterator[str]:
