@@ -58,7 +58,7 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
         operation_id="join_node",
         summary="Exchange a one-time join token for a node credential",
         status_code=201,
-        responses=problems(403, 409, 413, 422, 503),
+        responses=problems(403, 409, 422, 503),
         openapi_extra={
             "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
         },

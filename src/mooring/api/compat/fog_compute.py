@@ -75,7 +75,7 @@ _RANKS = {status.value: sorted(set(_WORDS.values())).index(word) for status, wor
 _SHOWN_HISTORY = 10
 
 
-@router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(403, 404, 409, 412, 413))
+@router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(403, 404, 409, 412))
 async def deploy(services: Served, principal: Submitter, request: DeploymentRequest) -> DeploymentAccepted:
     """Ask for a deployment: one replica per node, all of them or none."""
     name = shown(request.name)
@@ -150,7 +150,7 @@ async def list_deployments(
     "/scale/{deployment_id}",
     status_code=202,
     operation_id="scale_deployment",
-    responses=problems(403, 404, 409, 412, 413),
+    responses=problems(403, 404, 409, 412),
 )
 async def scale(services: Served, principal: User, deployment_id: str, request: ScaleRequest) -> DeploymentScaled:
     """Change how many replicas a deployment should have."""

@@ -58,7 +58,7 @@ _WORDS: Mapping[int, str] = {
     500: "An error of the server's own; the request id finds it in the log",
     503: "A part that is needed does not answer at the moment",
 }
-_ANY_ROUTE = (400, 408, 426, 429, 431)
+_ANY_ROUTE = (400, 408, 413, 426, 429, 431)
 """Refusals before a request reaches its route."""
 # By reference to the one answer that has the model: FastAPI builds a validator for every model that it is given.
 _ERROR_BODY = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}

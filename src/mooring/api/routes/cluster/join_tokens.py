@@ -19,7 +19,7 @@ from mooring.wire.cluster.nodes import JoinToken, JoinTokenRequest
 router = APIRouter(prefix="/api/join-tokens", tags=["nodes"], responses=problems(401, 403, 503))
 
 
-@router.post("", status_code=201, operation_id="create_join_token", responses=problems(404, 413, 422))
+@router.post("", status_code=201, operation_id="create_join_token", responses=problems(404, 422))
 async def create(
     services: Served,
     admin: Annotated[Principal, needs(Action.CHANGE_NODES)],

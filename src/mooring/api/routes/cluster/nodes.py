@@ -32,7 +32,7 @@ async def list_nodes(services: Served, _principal: Reader, pool: Name | None = N
     return NodeList(nodes=[node_view(row) for row in rows])
 
 
-@router.post("", status_code=201, operation_id="add_node", responses=problems(403, 404, 409, 413))
+@router.post("", status_code=201, operation_id="add_node", responses=problems(403, 404, 409))
 async def add_node(services: Served, admin: Admin, request: NodeRequest) -> NodeView:
     """Add a simulated node; real ones join through `mooring agent`."""
     await services.nodes.add_simulated(admin, request)
@@ -44,7 +44,7 @@ async def get_node(services: Served, _principal: Reader, name: str) -> NodeView:
     return await _view(services, name)
 
 
-@router.post("/{name}/drain", operation_id="drain_node", responses=problems(403, 404, 409, 413))
+@router.post("/{name}/drain", operation_id="drain_node", responses=problems(403, 404, 409))
 async def drain_node(
     services: Served, admin: Admin, name: str, request: Annotated[DrainRequest, Body()] = _NO_LIMIT
 ) -> NodeView:
@@ -60,14 +60,14 @@ async def resume_node(services: Served, admin: Admin, name: str) -> NodeView:
     return await _view(services, name)
 
 
-@router.patch("/{name}", operation_id="change_node", responses=problems(403, 404, 413))
+@router.patch("/{name}", operation_id="change_node", responses=problems(403, 404))
 async def change_node(services: Served, admin: Admin, name: str, request: NodeChange) -> NodeView:
     """Set labels and the region of a node; placement sees them from the next pass on."""
     await services.nodes.change(admin, _checked(name), request)
     return await _view(services, name)
 
 
-@router.patch("/{name}/taints", operation_id="change_taints", responses=problems(403, 404, 413))
+@router.patch("/{name}/taints", operation_id="change_taints", responses=problems(403, 404))
 async def change_taints(services: Served, admin: Admin, name: str, request: TaintsChange) -> NodeView:
     """Add taints to the node and take some away; those that Mooring set itself stay."""
     await services.nodes.change_taints(admin, _checked(name), request)

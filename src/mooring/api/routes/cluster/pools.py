@@ -50,14 +50,14 @@ async def show_pool(services: Served, _principal: Reader, name: str) -> PoolView
     return pool_view(found)
 
 
-@router.post("", operation_id="create_pool", status_code=201, responses=problems(403, 409, 413, 422))
+@router.post("", operation_id="create_pool", status_code=201, responses=problems(403, 409, 422))
 async def create_pool(services: Served, admin: Admin, request: PoolRequest) -> PoolView:
     """Make a pool; options that are not given are the defaults."""
     await services.pools.create(request, Actor.of(admin))
     return await show_pool(services, admin, request.name)
 
 
-@router.patch("/{name}", operation_id="change_pool", status_code=204, responses=problems(403, 404, 413, 422))
+@router.patch("/{name}", operation_id="change_pool", status_code=204, responses=problems(403, 404, 422))
 async def change_pool(services: Served, admin: Admin, name: str, request: PoolChange) -> None:
     """Change options of a pool; they hold from the next pass on."""
     await services.pools.change(named("pool", name), request, Actor.of(admin))
@@ -69,13 +69,13 @@ async def remove_pool(services: Served, admin: Admin, name: str) -> None:
     await services.pools.remove(named("pool", name), Actor.of(admin))
 
 
-@router.post("/{name}/revert", operation_id="revert_pool", status_code=204, responses=problems(403, 404, 409, 413, 422))
+@router.post("/{name}/revert", operation_id="revert_pool", status_code=204, responses=problems(403, 404, 409, 422))
 async def revert_pool(services: Served, admin: Admin, name: str, request: RevertRequest) -> None:
     """Give a pool the policy of an earlier version back, as a new version."""
     await services.pools.revert(named("pool", name), request.version, Actor.of(admin))
 
 
-@router.post("/{name}/pause", operation_id="pause_pool", status_code=204, responses=problems(403, 404, 413, 422))
+@router.post("/{name}/pause", operation_id="pause_pool", status_code=204, responses=problems(403, 404, 422))
 async def pause_pool(services: Served, admin: Admin, name: str, request: PauseRequest) -> None:
     """Place nothing in a pool until it is resumed. Running tasks continue."""
     await services.pools.pause(named("pool", name), request.reason, Actor.of(admin))
@@ -95,9 +95,7 @@ async def list_access(services: Served, _reader: AccessReader, name: str) -> lis
     return [PoolAccessView(scope=tenant.scope.value, tenant=tenant.id, name=known) for tenant, known in found]
 
 
-@router.post(
-    "/{name}/access", status_code=204, operation_id="grant_pool_access", responses=problems(403, 404, 413, 422)
-)
+@router.post("/{name}/access", status_code=204, operation_id="grant_pool_access", responses=problems(403, 404, 422))
 async def grant_access(services: Served, admin: Admin, name: str, request: PoolAccessRequest) -> None:
     """Let a domain, a project or a keypair use a pool that is not public."""
 

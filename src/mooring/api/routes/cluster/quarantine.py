@@ -25,7 +25,7 @@ async def list_quarantine(
     return await _list(services)
 
 
-@router.post("/end", operation_id="end_quarantined", responses=problems(404, 413, 422))
+@router.post("/end", operation_id="end_quarantined", responses=problems(404, 422))
 async def end_quarantined(
     services: Served, admin: Annotated[Principal, needs(Action.END_QUARANTINED)], request: QuarantineEnd
 ) -> QuarantineList:

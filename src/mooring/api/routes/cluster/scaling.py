@@ -46,7 +46,7 @@ async def list_templates(services: Served, _reader: Reader, name: str) -> Templa
     return TemplateList(templates=[_template_view(stored) for stored in found])
 
 
-@router.put("/pools/{name}/templates/{template}", operation_id="put_node_template", responses=problems(404, 413))
+@router.put("/pools/{name}/templates/{template}", operation_id="put_node_template", responses=problems(404))
 async def put_template(
     services: Served, admin: Admin, name: str, template: str, request: TemplateRequest
 ) -> TemplateView:

@@ -26,7 +26,7 @@ _KNOWN_ADDRESS = timedelta(days=30)
 router = APIRouter(prefix="/api/auth", tags=["auth"], responses=problems())
 
 
-@router.post("/login", operation_id="login", responses=problems(401, 413, 422, 503))
+@router.post("/login", operation_id="login", responses=problems(401, 422, 503))
 async def login(services: Served, login: LoginRequest, request: Request, response: Response) -> Token:
     """Exchange a username and password for a token."""
     found = await _verified(services, login.username, login.password, request)
@@ -46,7 +46,7 @@ async def renew(services: Served, claims: ByPassword, response: Response) -> Tok
     return await _token(services, claims, response)
 
 
-@router.post("/password", operation_id="change_password", responses=problems(401, 403, 409, 413, 422, 503))
+@router.post("/password", operation_id="change_password", responses=problems(401, 403, 409, 422, 503))
 async def change_password(
     services: Served,
     principal: User,

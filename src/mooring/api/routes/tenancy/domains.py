@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/domains", tags=["tenants"], responses=problems(4
 Admin = Annotated[Principal, needs(Action.CHANGE_DOMAIN)]
 
 
-@router.post("", status_code=201, operation_id="create_domain", responses=problems(403, 409, 413))
+@router.post("", status_code=201, operation_id="create_domain", responses=problems(403, 409))
 async def create_domain(services: Served, admin: Admin, new: DomainRequest) -> DomainView:
     made = await services.database.write(
         lambda c: domains.create(c, new.name, actor=Actor.of(admin), now=services.now())
@@ -53,7 +53,7 @@ async def get_domain(services: Served, principal: User, name: str) -> DomainView
         return _view(await find_domain(connection, principal, name))
 
 
-@router.patch("/{name}", operation_id="change_domain", responses=problems(403, 404, 409, 413))
+@router.patch("/{name}", operation_id="change_domain", responses=problems(403, 404, 409))
 async def change_domain(services: Served, principal: User, name: str, change: TenantChange) -> DomainView:
     """Activate or deactivate a domain, or give it a policy. The users of an inactive one cannot log in."""
 

@@ -33,7 +33,7 @@ from mooring.wire.tenancy.tenants import (
 router = APIRouter(prefix="/api/keypairs", tags=["tenants"], responses=problems(401, 422, 503))
 
 
-@router.post("", status_code=201, operation_id="create_keypair", responses=problems(403, 404, 409, 413))
+@router.post("", status_code=201, operation_id="create_keypair", responses=problems(403, 404, 409))
 async def create_keypair(services: Served, principal: User, new: KeypairRequest, response: Response) -> KeypairCreated:
     """Make a keypair: an access key and a secret, which is shown in this answer only.
 
@@ -101,7 +101,7 @@ async def get_keypair(services: Served, principal: User, access_key: str) -> Key
         return _view(await find_keypair(connection, principal, access_key))
 
 
-@router.patch("/{access_key}", operation_id="change_keypair", responses=problems(403, 404, 409, 413))
+@router.patch("/{access_key}", operation_id="change_keypair", responses=problems(403, 404, 409))
 async def change_keypair(services: Served, principal: User, access_key: str, change: KeypairChange) -> KeypairView:
     """Activate or deactivate a keypair, or change its scope or policy."""
 

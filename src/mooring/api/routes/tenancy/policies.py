@@ -28,7 +28,7 @@ Reader = Annotated[Principal, needs(Action.SEE_POLICIES)]
 Admin = Annotated[Principal, needs(Action.CHANGE_POLICIES)]
 
 
-@router.post("", status_code=201, operation_id="create_policy", responses=problems(409, 413))
+@router.post("", status_code=201, operation_id="create_policy", responses=problems(409))
 async def create_policy(services: Served, admin: Admin, new: PolicyRequest) -> PolicyView:
     """Make a policy; it holds for those who are given it."""
     policy = parse_policy(new.rules)
@@ -50,7 +50,7 @@ async def get_policy(services: Served, _reader: Reader, name: str) -> PolicyView
         return _view(await policies.find(connection, named("policy", name)))
 
 
-@router.patch("/{name}", operation_id="change_policy", responses=problems(404, 409, 413))
+@router.patch("/{name}", operation_id="change_policy", responses=problems(404, 409))
 async def change_policy(services: Served, admin: Admin, name: str, change: PolicyChange) -> PolicyView:
     """Change some rules of a policy. Lowering a limit below what is in use stops nothing that runs."""
     named("policy", name)
@@ -64,7 +64,7 @@ async def change_policy(services: Served, admin: Admin, name: str, change: Polic
     return _view(await services.database.write(work))
 
 
-@router.post("/{name}/revert", operation_id="revert_policy", responses=problems(404, 409, 413))
+@router.post("/{name}/revert", operation_id="revert_policy", responses=problems(404, 409))
 async def revert_policy(services: Served, admin: Admin, name: str, request: RevertRequest) -> PolicyView:
     """Give a policy the rules of an earlier version back, as a new version."""
     named("policy", name)

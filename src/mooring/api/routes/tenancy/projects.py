@@ -33,7 +33,7 @@ from mooring.wire.tenancy.tenants import (
 router = APIRouter(prefix="/api/projects", tags=["tenants"], responses=problems(401, 422, 503))
 
 
-@router.post("", status_code=201, operation_id="create_project", responses=problems(403, 404, 409, 413))
+@router.post("", status_code=201, operation_id="create_project", responses=problems(403, 404, 409))
 async def create_project(services: Served, principal: User, new: ProjectRequest) -> ProjectView:
     async def work(connection: Connection) -> Project:
         domain = await find_domain(connection, principal, new.domain, Action.CHANGE_PROJECT)
@@ -63,7 +63,7 @@ async def get_project(services: Served, principal: User, name: str, domain: OfDo
         return _view(await find_project(connection, principal, domain, name))
 
 
-@router.patch("/{name}", operation_id="change_project", responses=problems(403, 404, 409, 413))
+@router.patch("/{name}", operation_id="change_project", responses=problems(403, 404, 409))
 async def change_project(
     services: Served, principal: User, name: str, change: TenantChange, domain: OfDomain = None
 ) -> ProjectView:
@@ -104,7 +104,7 @@ async def list_members(services: Served, principal: User, name: str, domain: OfD
         return [_member(member) for member in await memberships.of_project(connection, found.id)]
 
 
-@router.post("/{name}/members", operation_id="add_member", responses=problems(403, 404, 409, 413))
+@router.post("/{name}/members", operation_id="add_member", responses=problems(403, 404, 409))
 async def add_member(
     services: Served, principal: User, name: str, new: MemberRequest, domain: OfDomain = None
 ) -> list[MemberView]:

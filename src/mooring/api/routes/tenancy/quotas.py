@@ -25,13 +25,13 @@ async def of_tenant(services: Served, principal: User, scope: ScopeName, tenant:
     return await services.quotas.of(principal, Scope(scope), tenant)
 
 
-@router.put("/{scope}/{tenant}", operation_id="change_quota", responses=problems(403, 404, 413, 422))
+@router.put("/{scope}/{tenant}", operation_id="change_quota", responses=problems(403, 404, 422))
 async def change(services: Served, principal: User, scope: ScopeName, tenant: str, request: QuotaChange) -> QuotaView:
     """Set or take away limits, for good or until a time, and what a project has for sure in a pool."""
     return await services.quotas.change(principal, Scope(scope), tenant, request)
 
 
-@router.post("/{scope}/{tenant}/revert", operation_id="revert_quota", responses=problems(403, 404, 413, 422))
+@router.post("/{scope}/{tenant}/revert", operation_id="revert_quota", responses=problems(403, 404, 422))
 async def revert(services: Served, principal: User, scope: ScopeName, tenant: str, request: RevertRequest) -> QuotaView:
     """Give a tenant the quota of an earlier version back, as a new version; 1 is that before any change."""
     return await services.quotas.revert(principal, Scope(scope), tenant, request.version)

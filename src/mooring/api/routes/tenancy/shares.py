@@ -35,7 +35,7 @@ async def list_shares(services: Served, principal: User, pool: Name = "default")
     "/shares/{scope}/{tenant}",
     operation_id="set_weight",
     status_code=204,
-    responses=problems(403, 404, 413, 422),
+    responses=problems(403, 404, 422),
 )
 async def set_weight(
     services: Served, principal: User, scope: WeightedScope, tenant: str, request: WeightRequest

@@ -28,7 +28,7 @@ from mooring.wire.tenancy.users import UserChange, UserCreated, UserRequest, Use
 router = APIRouter(prefix="/api/users", tags=["tenants"], responses=problems(401, 403, 404, 422, 503))
 
 
-@router.post("", status_code=201, operation_id="create_user", responses=problems(409, 413))
+@router.post("", status_code=201, operation_id="create_user", responses=problems(409))
 async def create_user(services: Served, principal: User, new: UserRequest, response: Response) -> UserCreated:
     """Make a user. Without a password one is made up and shown in this answer only."""
     require(principal, Action.CHANGE_USER, Target(principal.domain_id, role=Role(new.role)))
@@ -81,7 +81,7 @@ async def get_user(services: Served, principal: User, username: str) -> UserView
         return user_view(await find_user(connection, principal, username))
 
 
-@router.patch("/{username}", operation_id="change_user", responses=problems(409, 413))
+@router.patch("/{username}", operation_id="change_user", responses=problems(409))
 async def change_user(services: Served, principal: User, username: str, change: UserChange) -> UserView:
     """Change a user. A new password and a deactivation end the user's tokens, `revoke_keypairs` its keypairs."""
     async with services.database.read() as connection:

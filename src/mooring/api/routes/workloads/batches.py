@@ -17,7 +17,7 @@ from mooring.wire.workloads.batches import BatchAccepted, BatchRequest
 
 PATH = "/api/workloads/batch"
 
-router = APIRouter(tags=["workloads"], responses=problems(401, 403, 409, 413, 422, 503))
+router = APIRouter(tags=["workloads"], responses=problems(401, 403, 409, 422, 503))
 
 _BODY: dict[str, Any] = {
     "type": "object",

@@ -27,7 +27,7 @@ from mooring.wire.workloads.workloads import WorkloadView
 router = APIRouter(prefix="/api/deployments", tags=["deployments"], responses=problems(401, 422, 503))
 
 
-@router.post("/{ref}/update", status_code=202, operation_id="update_deployment", responses=problems(403, 404, 409, 413))
+@router.post("/{ref}/update", status_code=202, operation_id="update_deployment", responses=problems(403, 404, 409))
 async def update(services: Served, principal: User, ref: str, request: UpdateRequest) -> WorkloadView:
     """Change what the tasks of a deployment are made from; they are replaced step by step."""
     id = await _changed(services, principal, ref)
@@ -35,9 +35,7 @@ async def update(services: Served, principal: User, ref: str, request: UpdateReq
     return await _view(services, principal, id)
 
 
-@router.post(
-    "/{ref}/rollback", status_code=202, operation_id="roll_back_deployment", responses=problems(403, 404, 409, 413)
-)
+@router.post("/{ref}/rollback", status_code=202, operation_id="roll_back_deployment", responses=problems(403, 404, 409))
 async def roll_back(services: Served, principal: User, ref: str, request: RollbackRequest) -> WorkloadView:
     """Go back to the template of an earlier revision, as a new one."""
     id = await _changed(services, principal, ref)

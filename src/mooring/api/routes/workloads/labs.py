@@ -32,7 +32,7 @@ from mooring.wire.workloads.timeslots import (
 router = APIRouter(prefix="/api/labs", tags=["timeslots"], responses=problems(401, 422, 503))
 
 
-@router.post("", status_code=202, operation_id="create_lab", responses=problems(403, 404, 409, 412, 413))
+@router.post("", status_code=202, operation_id="create_lab", responses=problems(403, 404, 409, 412))
 async def create(
     services: Served,
     principal: Booker,

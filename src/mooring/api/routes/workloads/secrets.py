@@ -50,7 +50,7 @@ async def get_secret(services: Served, principal: User, project: str, name: str,
     return _secret(stored)
 
 
-@router.put("/secrets/{name}", operation_id="put_secret", responses=problems(403, 409, 413))
+@router.put("/secrets/{name}", operation_id="put_secret", responses=problems(403, 409))
 async def put_secret(
     services: Served, principal: User, project: str, name: Name, new: SecretRequest, domain: OfDomain = None
 ) -> SecretView:
@@ -87,7 +87,7 @@ async def list_registry_logins(
     return [_login(each) for each in stored]
 
 
-@router.put("/registries/{registry}", operation_id="put_registry_login", responses=problems(403, 409, 413))
+@router.put("/registries/{registry}", operation_id="put_registry_login", responses=problems(403, 409))
 async def put_registry_login(
     services: Served,
     principal: User,

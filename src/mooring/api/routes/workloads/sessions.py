@@ -31,7 +31,7 @@ from mooring.wire.workloads.workloads import (
 router = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=problems(401, 422, 503))
 
 
-@router.post("", status_code=202, operation_id="create_session", responses=problems(403, 404, 409, 412, 413))
+@router.post("", status_code=202, operation_id="create_session", responses=problems(403, 404, 409, 412))
 async def create(
     services: Served,
     principal: Submitter,

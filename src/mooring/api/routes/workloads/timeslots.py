@@ -58,7 +58,7 @@ _CALENDAR: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/timeslots", status_code=202, operation_id="book", responses=problems(403, 404, 409, 412, 413))
+@router.post("/timeslots", status_code=202, operation_id="book", responses=problems(403, 404, 409, 412))
 async def book(
     services: Served,
     principal: Booker,
@@ -174,7 +174,7 @@ async def wait(
     "/timeslots/{ref}",
     status_code=202,
     operation_id="change_timeslot",
-    responses=problems(403, 404, 409, 412, 413),
+    responses=problems(403, 404, 409, 412),
 )
 async def change(services: Served, principal: User, ref: str, request: TimeslotChange) -> TimeslotView:
     """Change the window or the size. An earlier end holds at once; all else is asked for anew, as a timeslot that takes
@@ -196,7 +196,7 @@ async def cancel(
     return TimeslotsCancelled(cancelled=await services.bookings.cancel(principal, row.slot.id, series=series))
 
 
-@router.post("/maintenance", status_code=201, operation_id="create_maintenance", responses=problems(403, 404, 413))
+@router.post("/maintenance", status_code=201, operation_id="create_maintenance", responses=problems(403, 404))
 async def maintain(services: Served, operator: Operator, request: MaintenanceRequest) -> list[TimeslotView]:
     """Take nodes for a window: nothing starts there that would overlap it, and bookings there are moved elsewhere."""
     made = await services.bookings.maintain(operator, request)

@@ -39,7 +39,7 @@ def takes_a_stream(scope: Scope) -> bool:
 @router.post(
     "",
     operation_id="declare_upload",
-    responses=problems(403, 404, 409, 413),
+    responses=problems(403, 404, 409),
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": json_schema()}}}},
 )
 async def declare_upload(
@@ -61,7 +61,7 @@ async def list_uploads(services: Served, principal: User, project: OfProject = N
     status_code=204,
     response_class=Response,
     operation_id="store_chunks",
-    responses=problems(403, 404, 409, 413),
+    responses=problems(403, 404, 409),
     openapi_extra={"requestBody": {"required": True, "content": _BINARY}},
 )
 async def store_chunks(

@@ -28,7 +28,7 @@ OfProject = Annotated[Name | None, Query(description="The project that it belong
 OfDomain = Annotated[Name | None, Query(description="The domain of that project; one's own if not given")]
 
 
-@router.post("", status_code=201, operation_id="create_volume", responses=problems(403, 404, 409, 413))
+@router.post("", status_code=201, operation_id="create_volume", responses=problems(403, 404, 409))
 async def create_volume(services: Served, principal: User, new: NewVolumeRequest) -> VolumeView:
     """Make a volume for a project; its size counts as storage from now on."""
     [made] = await _views(services, principal, [await services.volumes.create(principal, new)])

@@ -76,7 +76,7 @@ _FIRST_OUTPUT_SECONDS = 2.0
 _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 
 
-@router.post("", status_code=202, operation_id="submit_workload", responses=problems(403, 404, 409, 412, 413))
+@router.post("", status_code=202, operation_id="submit_workload", responses=problems(403, 404, 409, 412))
 async def submit(
     services: Served,
     principal: Submitter,
@@ -93,7 +93,7 @@ async def submit(
     return accepted
 
 
-@router.post("/dry-run", operation_id="dry_run_workload", responses=problems(403, 404, 409, 412, 413))
+@router.post("/dry-run", operation_id="dry_run_workload", responses=problems(403, 404, 409, 412))
 async def dry_run(services: Served, principal: User, request: WorkloadRequest) -> Explanation:
     """Evaluate a workload without submitting it: where its tasks would go now and why, or why they would wait."""
     services.rates.query(principal)
@@ -215,7 +215,7 @@ async def explain(services: Served, principal: User, ref: str) -> Explanation:
     return explanation.model_copy(update={"scheduling": problem})
 
 
-@router.post("/{ref}/comparison", operation_id="compare_workload", responses=problems(403, 404, 409, 413))
+@router.post("/{ref}/comparison", operation_id="compare_workload", responses=problems(403, 404, 409))
 async def compare(services: Served, principal: User, ref: str, request: WorkloadRequest) -> Comparison:
     """Compare a workload with a request: the differences. Nothing changes."""
     row = await find_workload(services, principal, ref)
@@ -387,9 +387,7 @@ class _Output(StreamingResponse):
             await close()
 
 
-@router.post(
-    "/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(403, 404, 409, 412, 413)
-)
+@router.post("/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(403, 404, 409, 412))
 async def scale(services: Served, principal: User, ref: str, request: ScaleRequest) -> WorkloadView:
     """Change how many replicas there should be."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
@@ -412,7 +410,7 @@ async def remove(
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 
-@router.post("/{ref}/extend", operation_id="extend_workload", responses=problems(403, 404, 409, 413))
+@router.post("/{ref}/extend", operation_id="extend_workload", responses=problems(403, 404, 409))
 async def extend(services: Served, principal: User, ref: str, request: ExtendRequest) -> WorkloadDetail:
     """Change the time limit of a session, also while it runs."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
