@@ -79,7 +79,7 @@ class FakeTimeslots:
             if ref in (slot.name, str(slot.id)):
                 return slot
         raise web.HTTPNotFound(
-            text=f'{{"code": "not-found", "message": "there is no timeslot {ref!r}"}}', content_type="application/json"
+            text=f'{{"code": "not-found", "message": "there is no booking {ref!r}"}}', content_type="application/json"
         )
 
     async def _book(self, request: web.Request) -> web.Response:

@@ -67,13 +67,13 @@ def test_placements_reduce_the_remaining_capacity_of_a_timeslot():
     assert third.outcome is Outcome.WAITING
     assert third.reason is not None
     assert third.reason.code == "timeslot-full"
-    assert third.reason.message == "its timeslot has nothing left on 2 nodes; one task asks for 1 cpu"
+    assert third.reason.message == "its booking has nothing left on 2 nodes; one task asks for 1 cpu"
 
 
 def test_the_reason_states_the_remaining_capacity_if_no_node_has_enough_for_a_task():
     (decision,) = decide(world(a=4, b=2), reserved_work("wide").cpu(5))
     assert decision.reason is not None
-    assert decision.reason.message == "its timeslot has 6 cpu left on 2 nodes; one task asks for 5 cpu"
+    assert decision.reason.message == "its booking has 6 cpu left on 2 nodes; one task asks for 5 cpu"
 
 
 def test_a_gang_fits_in_the_timeslot_or_stays_pending():
@@ -105,7 +105,7 @@ def test_it_waits_until_its_timeslot_takes_work():
 def test_work_of_a_timeslot_that_is_not_confirmed_waits():
     (decision,) = decide(world(a=8), reserved_work("work", id_of("unknown")).cpu(1))
     assert decision.reason is not None
-    assert (decision.reason.code, decision.reason.message) == ("before-timeslot", "its timeslot is not confirmed")
+    assert (decision.reason.code, decision.reason.message) == ("before-timeslot", "its booking is not confirmed")
 
 
 def test_nothing_starts_in_a_timeslot_that_is_over():
@@ -156,7 +156,7 @@ def test_an_explanation_places_nothing_and_shows_the_capacity_of_the_timeslot():
     full = scheduler.explain(reserved_work("more").cpu(1).workload, NOW)
     assert full.reason is not None
     assert full.reason.code == "timeslot-full"
-    assert full.summary == "0 of 1 node: 1 has too little left of its timeslot"
+    assert full.summary == "0 of 1 node: 1 has too little left of its booking"
 
 
 def test_a_forgotten_timeslot_keeps_nothing():

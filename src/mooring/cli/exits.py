@@ -74,6 +74,7 @@ _LISTS = {
     "workload": "ps -a",
     "session": "session list",
     "deployment": "ps -a",
+    "booking": "bookings",
     "timeslot": "bookings",
     "lab": "lab list",
     "node": "nodes",

@@ -23,7 +23,7 @@ def test_all_events_are_shown_page_by_page(
     server.events = [event_view(1), added, placed, booked, scaled]
     lines = mooring("events").stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["7-1", "7-2", "7-3", "7-4", "7-5"]
-    assert lines[3].endswith("timeslot lecture  confirmed")
+    assert lines[3].endswith("booking lecture  confirmed")
     assert lines[4].endswith(f"scale-request {scaled.id}  delivered")
     assert lines[0].endswith("workload w1  pending")
     assert lines[1].endswith("node node-1  added")

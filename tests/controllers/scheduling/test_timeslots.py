@@ -139,7 +139,7 @@ async def test_a_booking_ends_with_notice_and_its_work_with_it(port: Port):
     await port.stopped(running)
     await port.iterate()
     gone = await port.harness.workload(running)
-    assert (gone.status, gone.reason["message"]) == ("CANCELLED", "The timeslot has ended")
+    assert (gone.status, gone.reason["message"]) == ("CANCELLED", "The booking has ended")
     assert await port.node_of(for_next) == ["a"]
 
 

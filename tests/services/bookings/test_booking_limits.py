@@ -101,7 +101,7 @@ def exceeds(limit: int, live: Sequence[Timeslot], *new: Timeslot, running: int =
 
 
 def test_the_error_names_whose_quota_it_is():
-    with pytest.raises(AdmissionError, match="project 'vision' may use 8 cpu; within the timeslot from") as refusal:
+    with pytest.raises(AdmissionError, match="project 'vision' may use 8 cpu; within the booking from") as refusal:
         check_quota(VISION, "vision", {"cpu": 8000}, {}, [], [slot(cpu=9)])
     assert refusal.value.code == "project-quota-exceeded"
 

@@ -226,4 +226,4 @@ async def test_timeslots_that_overbook_a_node_are_found(harness: Harness):
     beside = replace(first, id=new_id(), starts_at=first.ends_at, ends_at=first.ends_at + HOUR, lead_seconds=1)
     await harness.database.write(lambda c: timeslots.insert(c, [beside], now()))
     (finding,) = await harness.findings()
-    assert finding == Finding("timeslots within capacity", "node n1, cpu", "at most 8000", "10000")
+    assert finding == Finding("bookings within capacity", "node n1, cpu", "at most 8000", "10000")

@@ -41,7 +41,7 @@ async def find_timeslot(
         elif is_name(ref):
             found = await views.by_name(connection, ref, principal)
     if found is None:
-        raise not_there(f"timeslot {ref[:63]!r}")
+        raise not_there(f"booking {ref[:63]!r}")
     require_timeslot_visible(principal, found, ref)
     if action is not Action.SEE_BOOKING:
         maintenance = found.slot.kind is TimeslotKind.MAINTENANCE
@@ -51,7 +51,7 @@ async def find_timeslot(
 
 def require_timeslot_visible(principal: Principal, row: TimeslotRow, ref: str) -> None:
     if not is_timeslot_visible(principal, row):
-        raise not_there(f"timeslot {ref[:63]!r}")
+        raise not_there(f"booking {ref[:63]!r}")
 
 
 def is_timeslot_visible(principal: Principal, row: TimeslotRow) -> bool:

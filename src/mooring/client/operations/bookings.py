@@ -1,4 +1,4 @@
-"""Operations on timeslots: bookings, labs and maintenance."""
+"""Operations on bookings, labs and maintenance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mooring.wire.workloads import timeslots as wire
 
 
 def book(request: wire.TimeslotRequest, *, key: str | None = None) -> Operation[wire.TimeslotsAccepted]:
-    """Request a timeslot; it is confirmed or declined soon after. Every call has its own idempotency key."""
+    """Request a booking; it is confirmed or declined soon after. Every call has its own idempotency key."""
     return Operation("POST", "/api/timeslots", wire.TimeslotsAccepted, body=request, key=key or uuid4().hex)
 
 
@@ -52,7 +52,7 @@ def timeslot(ref: str) -> Operation[wire.TimeslotView]:
 def wait_for_timeslot(
     ref: str, *, version: int | None = None, timeout_seconds: float = LONG_POLL_SECONDS
 ) -> Operation[wire.TimeslotView]:
-    """The timeslot as soon as it is decided, or differs from `version`, or when the time is over: look at it."""
+    """The booking as soon as it is decided, or differs from `version`, or when the time is over: look at it."""
     seconds = max(timeout_seconds, 0.0)
     query = given(version=version, timeout=seconds)
     return Operation(
@@ -61,7 +61,7 @@ def wait_for_timeslot(
 
 
 def change_timeslot(ref: str, change: wire.TimeslotChange) -> Operation[wire.TimeslotView]:
-    """Return the timeslot as it is now, or the requested replacement that is not decided yet."""
+    """Return the booking as it is now, or the requested replacement that is not decided yet."""
     return Operation("PATCH", f"/api/timeslots/{segment(ref)}", wire.TimeslotView, body=change)
 
 
@@ -74,18 +74,18 @@ def cancel_timeslot(ref: str, *, series: bool = False) -> Operation[wire.Timeslo
 def calendar(
     *, since: datetime | None = None, until: datetime | None = None, pool: str | None = None
 ) -> Operation[str]:
-    """One's timeslots as an iCalendar file."""
+    """One's bookings as an iCalendar file."""
     query = given(**{"from": _written(since)}, until=_written(until), pool=pool)
     return Operation("GET", "/api/timeslots.ics", str, query=query)
 
 
 def create_maintenance(request: wire.MaintenanceRequest) -> Operation[list[wire.TimeslotView]]:
-    """Take whole nodes for a window: one timeslot per pool."""
+    """Take whole nodes for a window: one booking per pool."""
     return Operation("POST", "/api/maintenance", list[wire.TimeslotView], body=request)
 
 
 def create_lab(request: wire.LabRequest, *, key: str | None = None) -> Operation[wire.LabAccepted]:
-    """A workload with a timeslot of its own."""
+    """A workload with a booking of its own."""
     return Operation("POST", "/api/labs", wire.LabAccepted, body=request, key=key or uuid4().hex)
 
 
@@ -97,7 +97,7 @@ def labs(
 
 
 def lab(ref: str) -> Operation[wire.LabView]:
-    """A lab by its name or the id of its timeslot, with the ports of its tasks."""
+    """A lab by its name or the id of its booking, with the ports of its tasks."""
     return Operation("GET", f"/api/labs/{segment(ref)}", wire.LabView)
 
 

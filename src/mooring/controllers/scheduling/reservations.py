@@ -378,4 +378,4 @@ def _no_capacity(slot: Timeslot, found: Alternatives, begins: int) -> Reason:
 
 
 def _counted(number: int) -> str:
-    return "1 timeslot" if number == 1 else f"{number} timeslots"
+    return "1 booking" if number == 1 else f"{number} bookings"

@@ -267,7 +267,7 @@ class SchedulingLoop:
         self._reservations.settle(updates, updated)
         for update in updates:
             why = "" if update.reason is None else f": {update.reason.message}"
-            _log.info(f"Timeslot {update.slot.id} is {update.status}{why}")
+            _log.info(f"Booking {update.slot.id} is {update.status}{why}")
 
     def _update_pending_queue(self) -> None:
         """Pass new, removed and changed workloads and policies to the pending queue."""

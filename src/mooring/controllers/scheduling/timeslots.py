@@ -78,7 +78,7 @@ class TimeslotsLoop:
         updated = await timeslots.apply_updates(connection, due.updates, at, actor=_ACTOR, term=term)
         await due_timeslots.announce_end(connection, due.notices, at, term)
         for slot in updated:
-            _log.info(f"Timeslot {slot.id} is {slot.status}")
+            _log.info(f"Booking {slot.id} is {slot.status}")
 
     async def _end(self, work: OverdueWorkload, at: datetime, connection: Connection, term: int) -> Applied:
         """End a workload that outlived its timeslot. Placed tasks get their grace period to stop."""
@@ -152,4 +152,4 @@ def _released_at(slot: Timeslot, use: TimeslotUse) -> datetime | None:
 
 def _over(work: OverdueWorkload) -> Reason:
     said = {S.CANCELLED: "was cancelled", S.RELEASED: "was given back"}.get(work.status, "is over")
-    return Reason(TIMESLOT_OVER, f"Its timeslot {said}", _ACTOR, "never")
+    return Reason(TIMESLOT_OVER, f"Its booking {said}", _ACTOR, "never")

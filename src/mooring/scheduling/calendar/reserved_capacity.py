@@ -119,14 +119,14 @@ class Timeslots:
         assert workload.booking is not None
         reserved = self._by_timeslot.get(workload.booking)
         if reserved is None:
-            return Reason("before-timeslot", "its timeslot is not confirmed", _BY), NOTHING
+            return Reason("before-timeslot", "its booking is not confirmed", _BY), NOTHING
         if reserved.ends <= now:
-            return Reason("timeslot-over", "its timeslot is over", _BY, "never"), NOTHING
+            return Reason("timeslot-over", "its booking is over", _BY, "never"), NOTHING
         if reserved.is_open and reserved.begins <= now:
             return None
         begins = time_of(reserved.begins)
         said = begins.isoformat(timespec="seconds")
-        reason = Reason("before-timeslot", f"its timeslot takes work from {said} on", _BY, details={"not_before": said})
+        reason = Reason("before-timeslot", f"its booking takes work from {said} on", _BY, details={"not_before": said})
         return reason, Awaits(until=begins) if reserved.begins > now else NOTHING
 
     def fits(self, timeslot_id: UUID, demand: Demand, placed: Amount) -> Mask:
@@ -160,7 +160,7 @@ class Timeslots:
         rest = describe_amounts({slot: amount for slot, amount in total.items() if amount > 0})
         nodes = f"on {len(left):,} nodes" if len(left) != 1 else "on its node"
         message = (
-            f"its timeslot has {rest or 'nothing'} left {nodes}; one task asks for {describe_amounts(workload.request)}"
+            f"its booking has {rest or 'nothing'} left {nodes}; one task asks for {describe_amounts(workload.request)}"
         )
         return Reason("timeslot-full", message, _BY, "release", {"left": total, "asked": dict(workload.request)})
 

@@ -104,7 +104,7 @@ def _in_reservation(report: FilterReport, evaluation: Evaluation, workload: Work
     placed = own - own_tasks(workload, cluster)
     full = ~cluster.timeslots.fits(workload.booking, evaluation.demand, placed)[report.feasible]
     count = int(full.sum())
-    words = f"{count:,} {'has' if count == 1 else 'have'} too little left of its timeslot"
+    words = f"{count:,} {'has' if count == 1 else 'have'} too little left of its booking"
     return _without(report, full, "timeslot", Rejection("timeslot-full", words, "release"))
 
 

@@ -54,7 +54,7 @@ def check_policy(policy: Policy, live: Sequence[BookedAmounts], new: Sequence[Ti
     most = policy.max_bookings or 0
     if most and len(live) + len(new) > most:
         raise InvalidInput(
-            f"your policy allows {most:,} timeslots at a time; you have {len(live):,} and request {len(new):,}",
+            f"your policy allows {most:,} bookings at a time; you have {len(live):,} and request {len(new):,}",
             code="too-many-bookings",
             details={"limit": most, "live": len(live), "requested": len(new)},
         )
@@ -63,7 +63,7 @@ def check_policy(policy: Policy, live: Sequence[BookedAmounts], new: Sequence[Ti
         if asked and reserved + asked > limit * _HOUR_SECONDS:
             write = slot_type(name).format
             raise InvalidInput(
-                f"your policy allows {write(limit)} {name} hours in timeslots; you have "
+                f"your policy allows {write(limit)} {name} hours in bookings; you have "
                 f"{write(reserved // _HOUR_SECONDS)} and request {write(asked // _HOUR_SECONDS)}",
                 code="too-many-slot-hours",
                 details={
@@ -144,7 +144,7 @@ def _check_window(policy: Policy, slot: Timeslot, now: datetime) -> None:
     length = int((slot.ends_at - slot.starts_at).total_seconds())
     if longest and length > longest:
         raise InvalidInput(
-            f"your policy allows timeslots of up to {format_duration(longest)}; this one has {format_duration(length)}",
+            f"your policy allows bookings of up to {format_duration(longest)}; this one has {format_duration(length)}",
             code="booking-too-long",
             details={"limit_seconds": longest, "requested_seconds": length},
         )
@@ -158,7 +158,7 @@ def _slot_seconds(slots: Iterable[BookedAmounts], name: str) -> int:
 def _message(violation: Violation, slot: Timeslot) -> str:
     amount = slot_type(violation.slot).format
     return (
-        f"{who(violation)} may use {amount(violation.limit)} {violation.slot}; within the timeslot from "
+        f"{who(violation)} may use {amount(violation.limit)} {violation.slot}; within the booking from "
         f"{slot.starts_at:%Y-%m-%d %H:%M} UTC {amount(violation.used)} are booked or in use and this requests "
         f"{amount(violation.requested)} ({amount(violation.excess)} too many)"
     )

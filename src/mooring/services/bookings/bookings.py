@@ -120,7 +120,7 @@ class Bookings:
             extended = slot.status is TimeslotStatus.ACTIVE and wanted == replace(slot, ends_at=wanted.ends_at)
             if slot.status not in _CHANGEABLE and not extended:
                 raise Conflict(
-                    f"timeslot {slot.name!r} is {slot.status}: only its end can be changed once it has begun, and"
+                    f"booking {slot.name!r} is {slot.status}: only its end can be changed once it has begun, and"
                     " nothing before it is decided",
                     code="timeslot-not-changeable",
                 )
@@ -150,7 +150,7 @@ class Bookings:
             selected = await timeslots.series_of(connection, slot.id) if series else []
             those = [each for each in selected or [slot] if each.status not in OVER]
             if not those:
-                raise Conflict(f"timeslot {slot.name!r} is {slot.status}", code="timeslot-over")
+                raise Conflict(f"booking {slot.name!r} is {slot.status}", code="timeslot-over")
             if slot.series_id is None or not series:
                 those += await timeslots.changes_of(connection, slot.id)
             await _record(connection, principal, slot, "cancel-series" if series else "cancel", at)
@@ -258,7 +258,7 @@ def check_series_size(occurrences: int, request: TimeslotRequest) -> None:
 def check_amounts(request: Amounts, count: int, pool: str, served: frozenset[str] | None) -> None:
     """Raise for invalid amounts; `served` are the slots of the pool's nodes, None if it has no nodes yet."""
     if not any(request.values()):
-        raise InvalidInput("the timeslot requests no resources; give the amounts to reserve", code="nothing-to-book")
+        raise InvalidInput("the booking requests no resources; give the amounts to reserve", code="nothing-to-book")
     for slot, amount in request.items():
         if amount * count > _LARGEST:
             raise InvalidInput(f"{slot}: {count} tasks of this size are too much", code="quantity-too-large")
@@ -273,7 +273,7 @@ def check_amounts(request: Amounts, count: int, pool: str, served: frozenset[str
 
 async def _found(connection: Connection, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> Timeslot:
     """Return a timeslot that the principal may change, locked; with `series`, its whole series is locked."""
-    what = f"timeslot {timeslot_id}"
+    what = f"booking {timeslot_id}"
     for slot in await timeslots.load(connection, [timeslot_id]):
         of = Target(slot.domain_id, slot.project_id, slot.user_id)
         maintenance = slot.kind is TimeslotKind.MAINTENANCE
@@ -288,7 +288,7 @@ async def _found(connection: Connection, principal: Principal, timeslot_id: UUID
 def _changed(slot: Timeslot, asked: TimeslotChange, at: datetime) -> Timeslot:
     """Return the changed timeslot."""
     if slot.status in OVER:
-        raise Conflict(f"timeslot {slot.name!r} is {slot.status}", code="timeslot-over")
+        raise Conflict(f"booking {slot.name!r} is {slot.status}", code="timeslot-over")
     if slot.kind is not TimeslotKind.BOOKING and (asked.resources is not None or asked.count is not None):
         raise InvalidInput(
             f"the resources of a {slot.kind} cannot be changed, only its window",
@@ -307,7 +307,7 @@ async def _cancel(connection: Connection, principal: Principal, slots: Sequence[
     updates = [TimeslotUpdate(slot, TimeslotStatus.CANCELLED, reason) for slot in slots]
     gone = {slot.id for slot in await timeslots.apply_updates(connection, updates, at, actor=str(principal.user_id))}
     if len(gone) < len(updates):
-        raise Conflict("some of the timeslots changed concurrently; try again", code="timeslot-changed")
+        raise Conflict("some of the bookings changed concurrently; try again", code="timeslot-changed")
     return [slot.id for slot in slots]
 
 
@@ -321,7 +321,7 @@ async def _record(connection: Connection, principal: Principal, slot: Timeslot, 
 
 
 def _accepted(new: Sequence[Timeslot], series: Series | None) -> TimeslotsAccepted:
-    number = f"{len(new)} timeslots" if series else "a timeslot"
+    number = f"{len(new)} bookings" if series else "a booking"
     return TimeslotsAccepted(
         ids=[slot.id for slot in new],
         name=new[0].name,

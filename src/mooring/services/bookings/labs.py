@@ -21,7 +21,7 @@ def as_lab(request: LabRequest, new: NewWorkload, pool: Pool, at: datetime) -> N
     """Return the workload with the timeslot that is written with it."""
     for name in ("booking", "starts_at", "dependencies"):
         if getattr(request.workload, name):
-            raise InvalidInput(f"a lab starts with its timeslot: leave out {name}", code="invalid-lab")
+            raise InvalidInput(f"a lab starts with its booking: leave out {name}", code="invalid-lab")
     if not any(requests_of(new.template).values()):
         raise InvalidInput(
             "the lab requests no resources; give the amounts that its tasks need", code="nothing-to-book"

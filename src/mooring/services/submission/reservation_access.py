@@ -18,19 +18,19 @@ def booking_of(request: WorkloadRequest, context: SubmissionContext) -> Timeslot
         return None
     slot = context.bookings.get(request.booking)
     if slot is None:
-        raise not_there(f"timeslot {request.booking!r} that you may use")
+        raise not_there(f"booking {request.booking!r} that you may use")
     if slot.kind is not TimeslotKind.BOOKING:
         whose = "its own workload" if slot.kind is TimeslotKind.LAB else "an operator"
         raise InvalidInput(f"the {slot.kind} {slot.name!r} is reserved for {whose}", code="timeslot-not-shared")
     if slot.status in OVER:
-        raise Conflict(f"timeslot {slot.name!r} is {slot.status}", code="timeslot-over")
+        raise Conflict(f"booking {slot.name!r} is {slot.status}", code="timeslot-over")
     if request.pool not in (None, slot.pool):
         raise InvalidInput(
-            f"timeslot {slot.name!r} is in pool {slot.pool!r}: leave out the pool", code="timeslot-elsewhere"
+            f"booking {slot.name!r} is in pool {slot.pool!r}: leave out the pool", code="timeslot-elsewhere"
         )
     if request.starts_at is not None and request.starts_at >= slot.ends_at:
         raise InvalidInput(
-            f"the start is after the end of timeslot {slot.name!r}, {slot.ends_at.isoformat(timespec='seconds')}",
+            f"the start is after the end of booking {slot.name!r}, {slot.ends_at.isoformat(timespec='seconds')}",
             code="invalid-start",
         )
     return slot
@@ -43,7 +43,7 @@ def check_fits(new: NewWorkload, slot: Timeslot) -> None:
         if amount > reserved:
             write = slot_type(name).format
             raise InvalidInput(
-                f"timeslot {slot.name!r} reserves {write(reserved)} {name} in total, and one task requests"
+                f"booking {slot.name!r} reserves {write(reserved)} {name} in total, and one task requests"
                 f" {write(amount)}",
                 code="larger-than-timeslot",
                 details={"slot": name, "kept": reserved, "requested": amount},

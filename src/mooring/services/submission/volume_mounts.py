@@ -30,7 +30,7 @@ def check_settled(mounts: Iterable[Mounted]) -> None:
     unplaced = next((mount.name for mount in mounts if mount.is_unplaced), None)
     if unplaced is not None:
         raise InvalidInput(
-            f"volume {unplaced!r} has no node yet, and a timeslot reserves no storage: mount it once outside of one",
+            f"volume {unplaced!r} has no node yet, and a booking reserves no storage: mount it once outside of one",
             code="volume-unplaced",
             details={"volume": unplaced},
         )

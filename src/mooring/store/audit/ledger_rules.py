@@ -199,7 +199,7 @@ class _Counted(NamedTuple):
 
 async def _overbooked(connection: AsyncConnection) -> list[Finding]:
     return [
-        Finding("timeslots within capacity", f"node {node}, {slot}", f"at most {allocatable}", str(promised))
+        Finding("bookings within capacity", f"node {node}, {slot}", f"at most {allocatable}", str(promised))
         for node, slot, allocatable, promised in await ledger_diff.of_timeslots(connection)
     ]
 

@@ -26,7 +26,7 @@ def apply(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered: s
         # Its agent stopped it as requested; for its owner it did not complete.
         return change._replace(new=TaskStatus.FAILED, reason=time_limit_reached(workload.time_limit_seconds))
     if change.new is TaskStatus.CANCELLED and task.code == TIMESLOT_OVER:
-        return change._replace(reason=Reason(TIMESLOT_OVER, "The timeslot has ended", "timeslots", "never"))
+        return change._replace(reason=Reason(TIMESLOT_OVER, "The booking has ended", "timeslots", "never"))
     if change.new is TaskStatus.CANCELLED and task.code == IDLE_TIMEOUT:
         return change._replace(reason=idle_for_too_long(workload.idle_timeout_seconds))
     if change.new is TaskStatus.CANCELLED and task.code in LEAVING:

@@ -138,7 +138,7 @@ async def remove(connection: AsyncConnection, pool: Pool, now: datetime) -> None
     owned = {
         "nodes": nodes,
         "workloads": workloads,
-        "timeslots": timeslots,
+        "bookings": timeslots,
         "scale requests": scale_requests,
         "volumes": volumes,
     }

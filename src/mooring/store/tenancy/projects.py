@@ -146,7 +146,7 @@ async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: 
     for table, what in (
         (users, "users have it as their own"),
         (workloads, "workloads are remembered"),
-        (timeslots, "timeslots are remembered"),
+        (timeslots, "bookings are remembered"),
         (volumes, "volumes belong to it"),
     ):
         number = await connection.execute(select(func.count()).select_from(table).where(table.c.project_id == found.id))

@@ -57,7 +57,7 @@ class FairShareChange(Request):
 
 
 class BookingRulesChange(Request):
-    """Defaults for the pool's timeslots. Only the fields that are given change."""
+    """Defaults for the pool's bookings. Only the fields that are given change."""
 
     lead_seconds: Seconds | None = Field(
         None, description="Time before its start at which a booking is prepared (default 2100)."
@@ -180,7 +180,7 @@ class PoolChange(Request):
         None, description="Allow a fractional device request to be split over several devices (default no)."
     )
     preemption: PreemptionChange | None = Field(None, description="Preemption rules.")
-    bookings: BookingRulesChange | None = Field(None, description="Defaults for timeslots.")
+    bookings: BookingRulesChange | None = Field(None, description="Defaults for bookings.")
     sequencer: PluginName | None = Field(
         None,
         description="Order within a priority: fair_queue (default), fifo, lifo, drf, fair_share, multi_factor.",

@@ -63,7 +63,7 @@ class ScheduleRequest(Request):
     singleton: Name | None = None
     """Workloads of one user with the same word run one after the other."""
     booking: WorkloadReference | None = None
-    """A timeslot by its id or name: the session runs in its capacity, from its start to its end, and nowhere else."""
+    """A booking by its id or name: the session runs in its capacity, from its start to its end, and nowhere else."""
     array: Annotated[str, StringConstraints(max_length=40)] | None = None
     """A task for each index: `0-9999`, `1-100:2`, and with `%50` at most fifty of them at the same time."""
     retries: Annotated[int, Field(ge=0, le=1000)] = 0
@@ -115,6 +115,6 @@ class ScheduleView(Answer):
     array: ArrayView | None = None
     parallel: int | None = None
     booking: UUID | None = None
-    """The timeslot whose capacity it runs in."""
+    """The booking whose capacity it runs in."""
     retries: int = 0
     retry_on: list[int] | None = None

@@ -1,4 +1,4 @@
-"""Timeslots, labs and maintenance as they travel."""
+"""Bookings, labs and maintenance as they travel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PromiseRequest(WindowRequest):
     lead: NoLongerThan | None = None
     """Time before its start at which its capacity is reserved and its work is prepared. None: as the pool says."""
     grace: NoLongerThan | None = None
-    """Work that cannot start within this time after the start misses the timeslot. None: the pool's default."""
+    """Work that cannot start within this time after the start misses the booking. None: the pool's default."""
 
 
 class TimeslotRequest(PromiseRequest):
@@ -87,7 +87,7 @@ class MaintenanceRequest(WindowRequest):
 
 
 class LabRequest(PromiseRequest):
-    """A workload with a timeslot of its own, which has the capacity for exactly that."""
+    """A workload with a booking of its own, which has the capacity for exactly that."""
 
     workload: WorkloadRequest
 

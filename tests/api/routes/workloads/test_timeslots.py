@@ -235,7 +235,7 @@ async def test_a_series_is_booked_listed_and_cancelled_as_a_whole(world: World):
         "/api/timeslots", json=asked(rule="FREQ=DAILY;COUNT=3", timezone="Europe/Berlin"), headers=ann
     )
     body = answer.json()
-    assert (len(body["ids"]), body["message"][:21]) == (3, "Requested 3 timeslots")
+    assert (len(body["ids"]), body["message"][:20]) == (3, "Requested 3 bookings")
     found = (await world.client.get(f"/api/timeslots?series={body['series']}", headers=ann)).json()["timeslots"]
     assert [slot["id"] for slot in found] == body["ids"]
     assert {(slot["rule"], slot["timezone"], slot["name"]) for slot in found} == {

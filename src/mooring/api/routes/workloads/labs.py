@@ -1,4 +1,4 @@
-"""Labs: workloads with a timeslot of their own, in the words of those who run labs."""
+"""Labs: workloads with a booking of their own, in the words of those who run labs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def list_labs(
 
 @router.get("/{ref}", operation_id="get_lab", responses=problems(404))
 async def get_lab(services: Served, principal: User, ref: str) -> LabView:
-    """One lab by its name, or by the id of its timeslot, with the ports that its tasks were given."""
+    """One lab by its name, or by the id of its booking, with the ports that its tasks were given."""
     shown = await _labs(services, [await _find(services, principal, ref)])
     if not shown:
         raise not_there(f"lab {ref[:63]!r}")

@@ -1,4 +1,4 @@
-"""Timeslots: book, look, wait for the answer, change, cancel; as a calendar; and nodes for maintenance."""
+"""Bookings: book, look, wait for the answer, change, cancel; as a calendar; and nodes for maintenance."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Operator = Annotated[Principal, needs(Action.MAINTAIN)]
 Status = Annotated[TimeslotStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 _MAX_WAIT_SECONDS = 300.0
 _MAX_CALENDAR_EVENTS = 10_000
-_TOTAL_COUNT = {"description": "Timeslots in all; a calendar has at most 10,000", "schema": {"type": "integer"}}
+_TOTAL_COUNT = {"description": "Bookings in all; a calendar has at most 10,000", "schema": {"type": "integer"}}
 _CALENDAR: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A calendar",
@@ -113,7 +113,7 @@ async def list_timeslots(
 async def export(
     services: Served, principal: User, since: Since = None, until: Until = None, pool: Name | None = None
 ) -> Response:
-    """One's own timeslots, and those that one may use, as an iCalendar file; those that are over are left out.
+    """One's own bookings, and those that one may use, as an iCalendar file; those that are over are left out.
 
     At most 10,000, by start; `X-Total-Count` counts all, and the description of an incomplete calendar says so.
     """
@@ -152,7 +152,7 @@ async def wait(
     ] = None,
     timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> TimeslotView:
-    """The timeslot as soon as it is decided, or has changed, or when the seconds are over."""
+    """The booking as soon as it is decided, or has changed, or when the seconds are over."""
     principal = login.principal
     row = await find_timeslot(services, principal, ref)
     polling = watch(
@@ -163,7 +163,7 @@ async def wait(
             async with services.database.read() as connection:
                 seen = await views.version_and_status(connection, row.slot.id)
             if seen is None:
-                raise NotFound(f"timeslot {row.slot.name!r} was purged meanwhile")
+                raise NotFound(f"booking {row.slot.name!r} was purged meanwhile")
             has_come = seen[0] != version if version is not None else seen[1] != TimeslotStatus.REQUESTED
             if last or has_come:
                 break
@@ -177,7 +177,7 @@ async def wait(
     responses=problems(403, 404, 409, 412),
 )
 async def change(services: Served, principal: User, ref: str, request: TimeslotChange) -> TimeslotView:
-    """Change the window or the size. An earlier end holds at once; all else is asked for anew, as a timeslot that takes
+    """Change the window or the size. An earlier end holds at once; all else is asked for anew, as a booking that takes
     the place of this one when it is confirmed. Until then, and if it is refused, this one stays as it is."""
     row = await find_timeslot(services, principal, ref, action=Action.CHANGE_BOOKING)
     changed = await services.bookings.change(principal, row.slot.id, request)

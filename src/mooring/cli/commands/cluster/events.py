@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 app = App()
 
 _PAGE = 1000
+_NOUNS = {"timeslot": "booking"}
+"""Nouns of the feed that users know by another name."""
 
 
 @app.command(rich_help_panel=WORK)
@@ -77,7 +79,7 @@ def _line(event: EventView) -> list[Cell]:
     }.get(event.noun)
     where = f" on {event.node}" if event.noun == "task" and event.node else ""
     return [
-        f"{event.cursor}  {instant(event.at)}  {event.noun} {what or event.id}  ",
+        f"{event.cursor}  {instant(event.at)}  {_NOUNS.get(event.noun, event.noun)} {what or event.id}  ",
         Styled(event.kind.lower(), status_style(event.kind)),
         where,
         f": {event.details['message']}" if event.kind == "unschedulable" and event.details else "",
