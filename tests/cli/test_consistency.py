@@ -79,9 +79,8 @@ def test_detached_run_prints_a_document_on_request(server: FakeServer, mooring: 
 
 def test_events_limit_shows_the_newest(server: FakeServer, mooring: Mooring) -> None:
     server.events = [event_view(1), event_view(2), event_view(3)]
-    every = mooring("events").stdout.splitlines()
-    assert len(every) == 3
-    assert mooring("events", "--limit", "1").stdout.splitlines() == every[-1:]
+    assert mooring("events", "-o", "name").stdout.split() == ["7-1", "7-2", "7-3"]
+    assert mooring("events", "--limit", "1", "-o", "name").stdout.split() == ["7-3"]
 
 
 def test_logs_of_all_tasks_are_prefixed(server: FakeServer, mooring: Mooring) -> None:

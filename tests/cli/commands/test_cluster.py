@@ -318,6 +318,10 @@ def test_an_audit_with_findings_fails_until_it_is_repaired(server: FakeServer, m
     assert found.exit_code == 1
     assert "node-1 cpu" in found.stdout
     assert "mooring audit --dry-run" in found.stdout
+    listed = mooring("audit", "-o", "csv", "--columns", "rule,subject")
+    assert (listed.exit_code, listed.stdout.splitlines()) == (1, ["rule,subject", "counter,node-1 cpu"])
+    assert mooring("audit", "-o", "name").stdout == "node-1 cpu\n"
+    assert mooring("audit", "--dry-run", "--columns", "table").stdout.splitlines() == ["TABLE", "node_resources"]
     planned = mooring("audit", "--dry-run")
     assert planned.exit_code == 1
     assert "node_resources" in planned.stdout
@@ -341,6 +345,7 @@ def test_an_ambiguous_finding_has_advice(server: FakeServer, mooring: Mooring) -
 def test_the_version_of_both_sides_is_shown(server: FakeServer, mooring: Mooring) -> None:
     from mooring import __version__
 
+    assert mooring("version", "-o", "yaml").stdout.splitlines()[0] == f"version: {__version__}"
     lines = mooring("version").stdout.splitlines()
     assert lines[0] == f"mooring {__version__}"
     assert lines[1] == f"server  9.9 ({server.url}, all)"

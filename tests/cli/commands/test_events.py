@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mooring.cli.commands.cluster import events as command
 from tests.cli.conftest import Mooring
@@ -21,16 +22,47 @@ def test_all_events_are_shown_page_by_page(
     scaled = event_view(5, noun="scale-request", kind="delivered", workload=None)
     added = event_view(2, noun="node", kind="added", workload=None, node="node-1")
     server.events = [event_view(1), added, placed, booked, scaled]
-    lines = mooring("events").stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["7-1", "7-2", "7-3", "7-4", "7-5"]
-    assert lines[3].endswith("booking lecture  confirmed")
-    assert lines[4].endswith(f"scale-request {scaled.id}  delivered")
-    assert lines[0].endswith("workload w1  pending")
-    assert lines[1].endswith("node node-1  added")
-    assert lines[2].endswith("task web/0  scheduled on node-1")
+    lines = mooring("events", "-o", "csv", "--columns", "cursor,object,event,node").stdout.splitlines()
+    assert lines == [
+        "cursor,object,event,node",
+        "7-1,workload w1,pending,-",
+        "7-2,node node-1,added,-",
+        "7-3,task web/0,scheduled,node-1",
+        "7-4,booking lecture,confirmed,-",
+        f"7-5,scale-request {scaled.id},delivered,-",
+    ]
+    table = mooring("events").stdout.splitlines()
+    assert table[0].split() == ["CURSOR", "TIME", "OBJECT", "EVENT", "NODE", "MESSAGE"]
+    assert [line.split("  ")[0] for line in table[1:]] == ["7-1", "7-2", "7-3", "7-4", "7-5"]
+    assert mooring("events", "-o", "name").stdout.split() == ["7-1", "7-2", "7-3", "7-4", "7-5"]
+    assert [each["cursor"] for each in json.loads(mooring("events", "-o", "json").stdout)][-1] == "7-5"
     after = mooring("events", "--since", "7-2", "--workload", "web", "--json").stdout.splitlines()
     assert [json.loads(line)["cursor"] for line in after] == ["7-3", "7-4", "7-5"]
     assert server.last("GET", "/api/events").query["workload"] == "web"
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        (["-o", "csv", "--columns", "cursor,event"], ["cursor,event", "7-1,pending", "7-2,added"]),
+        (["--columns", "cursor,object"], ["CURSOR  OBJECT", "7-1     workload w1", "7-2     node node-1"]),
+        (["-o", "name"], ["7-1", "7-2"]),
+    ],
+)
+def test_followed_events_have_one_title_and_a_line_each(
+    server: FakeServer, mooring: Mooring, options: list[str], lines: list[str]
+) -> None:
+    server.events = [event_view(1), event_view(2, noun="node", kind="added", workload=None, node="node-1")]
+    assert mooring("events", "--follow", "--since", "7-0", "--limit", "2", *options).stdout.splitlines() == lines
+
+
+def test_followed_events_are_documents_of_their_own(server: FakeServer, mooring: Mooring) -> None:
+    server.events = [event_view(1), event_view(2)]
+    follow = ("events", "--follow", "--since", "7-0", "--limit", "2", "-o")
+    assert [json.loads(line)["cursor"] for line in mooring(*follow, "json").stdout.splitlines()] == ["7-1", "7-2"]
+    documents = yaml.safe_load_all(mooring(*follow, "yaml").stdout)
+    assert [each["cursor"] for each in documents] == ["7-1", "7-2"]
+    assert mooring(*follow, "json", "--columns", "cursor").exit_code == 2
 
 
 def test_events_are_followed_until_they_cannot_be(server: FakeServer, mooring: Mooring) -> None:

@@ -47,3 +47,14 @@ def test_the_timeline_draws_the_free_capacity_of_nodes(server: FakeServer, moori
     assert server.last("GET", "/api/timeline").query["nodes"] == "true"
     assert lines[0] == "n1       " + " " * 35 + "▄" * 35
     assert json.loads(mooring("timeline", "-o", "json").stdout)["outlooks"][0]["node"] == "n1"
+
+
+def test_the_timeline_lists_the_amounts_of_each_step(server: FakeServer, mooring: Mooring) -> None:
+    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[forecast()])
+    lines = mooring("timeline", "-o", "csv", "--columns", "pool,capacity,running,free").stdout.splitlines()
+    assert (len(lines), lines[0], lines[1], lines[-1]) == (
+        STEPS + 1,
+        "pool,capacity,running,free",
+        "default,8,8,0",
+        "default,8,4,4",
+    )

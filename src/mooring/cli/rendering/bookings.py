@@ -112,7 +112,7 @@ def show_decision(slot: TimeslotView, start: str = "--start {}", count: str = "-
     return ExitCode.OK
 
 
-def show_decisions(decided: Sequence[TimeslotView], output: Format) -> ExitCode:
+def show_decisions(decided: Sequence[TimeslotView], output: Format | Listing) -> ExitCode:
     """Print the decisions on the bookings of a series."""
     show_bookings(decided, output)
     refused = sum(slot.status == "REFUSED" for slot in decided)

@@ -115,6 +115,33 @@ def show_table(
         print(line)
 
 
+def show_following(
+    columns: Sequence[Column], found: Iterable[tuple[BaseModel, Sequence[Cell]]], output: Format | Listing
+) -> None:
+    """Print each document or its row as it arrives: JSON as one object per line, YAML as a stream of documents.
+
+    The columns of a table have the width of the widest cell so far.
+    """
+    if output.is_document:
+        _reject_columns(output)
+    widths = [0] * len(columns)
+    first = True
+    for document, row in found:
+        if output.is_document:
+            _print_document(document, output)
+        elif output.layout is Format.NAME:
+            show_table(columns, [row], output)
+        else:
+            shown_columns, shown_rows = _selected(columns, [row], output)
+            if output.layout is Format.CSV:
+                _show_csv(shown_columns, shown_rows, titles=first)
+            else:
+                lines = _table(shown_columns, shown_rows, output, _terminal_width(), widths)
+                print("\n".join(lines if first else lines[1:]))
+        first = False
+        sys.stdout.flush()
+
+
 def show_live(frames: Iterable[tuple[Sequence[Column], Sequence[Sequence[Cell]]]], output: Format | Listing) -> None:
     """Show a table on the alternate screen, redrawn with every frame."""
     sys.stdout.write(_ENTER_SCREEN)
@@ -131,8 +158,7 @@ def show_live(frames: Iterable[tuple[Sequence[Column], Sequence[Sequence[Cell]]]
 
 def show_document(value: Document, output: Format | Listing = Format.JSON) -> None:
     """Print a response as JSON or YAML, as the API returned it."""
-    if isinstance(output, Listing) and output.columns is not None:
-        raise InvalidInput(f"--columns selects columns of a table, not fields of {output.layout}")
+    _reject_columns(output)
     plain = [_plain(each) for each in value] if isinstance(value, Sequence) else _plain(value)
     if output.layout is Format.YAML:
         import yaml
@@ -142,6 +168,21 @@ def show_document(value: Document, output: Format | Listing = Format.JSON) -> No
         import json
 
         print(json.dumps(plain, indent=2))
+
+
+def _reject_columns(output: Format | Listing) -> None:
+    if isinstance(output, Listing) and output.columns is not None:
+        raise InvalidInput(f"--columns selects columns of a table, not fields of {output.layout}")
+
+
+def _print_document(value: BaseModel, output: Format | Listing) -> None:
+    """Print one document of a stream."""
+    if output.layout is Format.YAML:
+        import yaml
+
+        print(yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True, explicit_start=True), end="")
+    else:
+        print(value.model_dump_json())
 
 
 def show_fields(fields: Sequence[tuple[str, Cell]]) -> None:
@@ -204,9 +245,16 @@ def _column_name(title: str) -> str:
 
 
 def _table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Format | Listing, width: int | None
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    output: Format | Listing,
+    width: int | None,
+    least: list[int] | None = None,
 ) -> list[str]:
-    """Return a line per row. Without a width, as for a pipe, no column is dropped."""
+    """Return a line per row. Without a width, as for a pipe, no column is dropped.
+
+    `least` holds the minimum widths of the columns, and is raised to those of this table.
+    """
     texts = [[shown(_text(cell)) for cell in row] for row in rows]
     if width is None:
         texts = [[text or NOTHING for text in row] for row in texts]
@@ -216,6 +264,8 @@ def _table(
         max(displayed_width(text) for text in (column.title, *(row[number] for row in texts)))
         for number, column in enumerate(columns)
     ]
+    if least is not None:
+        least[: len(widths)] = widths = [max(sizes) for sizes in zip(widths, least, strict=False)]
     keeps_all = output.layout is Format.WIDE or (isinstance(output, Listing) and output.columns is not None)
     visible = {number: widths[number] for number in range(len(columns))}
     if width is not None and output.layout is not Format.WIDE:
@@ -231,11 +281,12 @@ def _table(
     return lines
 
 
-def _show_csv(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+def _show_csv(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, titles: bool = True) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([column.title.lower().replace(" ", "_") for column in columns])
+    if titles:
+        writer.writerow([column.title.lower().replace(" ", "_") for column in columns])
     writer.writerows([shown(_text(cell)) for cell in row] for row in rows)
 
 

@@ -69,6 +69,7 @@ CountOption = Annotated[int | None, typer.Option("--count", "-n", metavar="N", m
 
 
 @app.command(rich_help_panel=WORK)
+@with_groups
 def book(
     start: StartOption = None,
     end: EndOption = None,
@@ -116,7 +117,7 @@ def book(
         bool, typer.Option("--earliest", help="Book the earliest free window, up to 30 days after the start.")
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the id and do not wait for the decision.")] = False,
-    output: OutputOption = Format.TABLE,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
     """Reserve capacity for a time window and wait for the decision: nodes, or alternatives that would fit."""
@@ -172,6 +173,7 @@ def book(
 
 
 @bookings_app.command("import")
+@with_groups
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="iCalendar file.")],
     count: CountOption = None,
@@ -183,7 +185,7 @@ def import_(
     pool: PoolOption = None,
     project: ProjectOption = None,
     timezone: TimezoneOption = None,
-    output: OutputOption = Format.TABLE,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
     """Reserve capacity for every event of a calendar (.ics), including series with their exceptions.
@@ -420,12 +422,12 @@ def _book_earliest(client: Client, request: TimeslotRequest) -> TimeslotView:
     return answer
 
 
-def _show(answers: Sequence[TimeslotView], output: Format) -> NoReturn:
+def _show(answers: Sequence[TimeslotView], output: Listing) -> NoReturn:
     if output.is_document:
         show_document(answers, output)
         code = _code(answers)
     else:
-        code = show_decision(answers[0]) if len(answers) == 1 else show_decisions(answers, output)
+        code = show_decision(answers[0]) if len(answers) == 1 and output.is_table else show_decisions(answers, output)
     raise typer.Exit(code)
 
 

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mooring.cli.help import App
-from mooring.cli.input.options import CLUSTER, OutputOption, ServerOption
-from mooring.cli.rendering.formatting import amounts, plural
+from mooring.cli.input.groups import with_groups
+from mooring.cli.input.options import CLUSTER, ServerOption
+from mooring.cli.rendering.formatting import NOTHING, amounts, instant, plural
 from mooring.cli.rendering.output import (
-    Format,
+    TABLE,
+    Cell,
+    Column,
+    Listing,
     Styled,
     show_document,
     show_line,
+    show_table,
 )
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import format_amounts
@@ -31,19 +36,29 @@ _PLAIN_HEIGHTS = " .:-=+*#@"
 """For terminals without block characters."""
 _LABEL = 9
 _WIDTH = 80
+_COLUMNS = (
+    Column("POOL", drop=0),
+    Column("NODE"),
+    Column("TIME", drop=0),
+    *(Column(title, number=True) for title in ("CAPACITY", "RUNNING", "BOOKED", "PLANNED", "FREE")),
+)
 _LINES = (("running", "green"), ("booked", "magenta"), ("planned", "yellow"), ("free", ""))
 
 
 @app.command(rich_help_panel=CLUSTER)
+@with_groups
 def timeline(
     pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only this pool.")] = None,
     hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="Period to show.")] = 24,
     slot: Annotated[str, typer.Option(metavar="SLOT", help="Slot to show: cpu, memory, gpu, …")] = "cpu",
     nodes: Annotated[bool, typer.Option("--nodes", help="Show the free capacity of each node.")] = False,
-    output: OutputOption = Format.TABLE,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Draw running, booked, planned and free capacity over time. A full column is the total capacity."""
+    """Draw running, booked, planned and free capacity over time. A full column is the total capacity.
+
+    CSV and --columns list the amounts of each step instead.
+    """
     from mooring.cli.connection import connect
 
     steps = _WIDTH - _LABEL - 1
@@ -57,6 +72,9 @@ def timeline(
         raise InvalidInput(
             f"no node has the slot {slot[:40]!r}; available slots: {', '.join(known)}", code="unknown-slot"
         )
+    if not output.is_table:
+        show_table(_COLUMNS, _rows(found, slot), output)
+        return
     label = max((len(each.node or "") for each in found.outlooks), default=0) if nodes else 0
     scale = " " * max(_LABEL, label + 1) + _scale(found, hours)
     for each in found.outlooks:
@@ -69,6 +87,24 @@ def timeline(
             _show_pool(each, levels, scale)
     if nodes:
         show_line(scale)
+
+
+def _rows(found: TimelineView, slot: str) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for each in found.outlooks:
+        for levels in (one for one in each.slots if one.slot == slot):
+            for step in range(found.steps):
+                at = found.starts_at + timedelta(seconds=found.step_seconds * step)
+                values = (levels.capacity, *(getattr(levels, name)[step] for name, _ in _LINES))
+                rows.append(
+                    [
+                        each.pool,
+                        each.node or NOTHING,
+                        instant(at),
+                        *(format_amounts({slot: value})[slot] for value in values),
+                    ]
+                )
+    return rows
 
 
 def _show_pool(pool: ForecastView, slot: SlotForecast, scale: str) -> None:

@@ -8,11 +8,14 @@ import typer
 
 from mooring.cli.exits import ExitCode
 from mooring.cli.help import App
+from mooring.cli.input.groups import with_groups
 from mooring.cli.input.options import SERVER, OutputOption, ServerOption
 from mooring.cli.rendering.formatting import plural
 from mooring.cli.rendering.output import (
+    TABLE,
     Column,
     Format,
+    Listing,
     show_document,
     show_line,
     show_table,
@@ -28,6 +31,7 @@ _PROBE_SECONDS = 2.0
 
 
 @app.command(rich_help_panel=SERVER)
+@with_groups
 def audit(
     repair: Annotated[
         bool, typer.Option("--repair", help="Correct inconsistent records, by majority and status.")
@@ -35,31 +39,35 @@ def audit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the changes that a repair would make, without making them.")
     ] = False,
-    output: OutputOption = Format.TABLE,
+    output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Check that the records of tasks, workloads, nodes and tenants agree. Exits with 1 if they do not."""
+    """Check that the records of tasks, workloads, nodes and tenants agree. Exits with 1 if they do not.
+
+    CSV, names and --columns list the findings, or with --dry-run or --repair the changes.
+    """
     from mooring.cli.connection import connect
 
     with connect(server) as client:
         found = client.repair(dry_run=dry_run) if repair or dry_run else client.audit()
     if output.is_document:
         show_document(found, output)
-    else:
+    elif output.is_table:
         _show_audit(found, output, repaired=repair and not dry_run)
+    elif repair or dry_run:
+        _show_changes(found, output)
+    else:
+        _show_findings(found, output)
     if not found.clean:
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _show_audit(found: AuditReport, output: Format, *, repaired: bool) -> None:
+def _show_audit(found: AuditReport, output: Listing, *, repaired: bool) -> None:
     """Print findings, then changes, both before and after a repair."""
     if found.findings:
-        columns = [Column(title) for title in ("RULE", "SUBJECT", "EXPECTED", "FOUND")]
-        show_table(columns, [[f.rule, f.subject, f.expected, f.found] for f in found.findings], output)
+        _show_findings(found, output)
     if found.changes:
-        columns = [Column(title) for title in ("TABLE", "ROW", "COLUMN", "FROM", "TO", "WHY")]
-        rows = [[c.table, c.row, c.column, c.before or "", c.after or "", c.why] for c in found.changes]
-        show_table(columns, rows, output)
+        _show_changes(found, output)
     checked = ", ".join(f"{count} {what}" for what, count in found.checked.items()) or "nothing"
     many = f", {plural(found.repaired, 'row')} repaired" if repaired else ""
     show_line(f"checked {checked}: {plural(len(found.findings), 'finding')}{many}")
@@ -71,6 +79,17 @@ def _show_audit(found: AuditReport, output: Format, *, repaired: bool) -> None:
         )
     if len(found.findings) > ambiguous and not repaired:
         show_line("hint: `mooring audit --dry-run` lists the changes of a repair, `mooring audit --repair` makes them")
+
+
+def _show_findings(found: AuditReport, output: Listing) -> None:
+    columns = [Column("RULE"), Column("SUBJECT", key=True), Column("EXPECTED"), Column("FOUND")]
+    show_table(columns, [[f.rule, f.subject, f.expected, f.found] for f in found.findings], output)
+
+
+def _show_changes(found: AuditReport, output: Listing) -> None:
+    columns = [Column(title, key=title == "ROW") for title in ("TABLE", "ROW", "COLUMN", "FROM", "TO", "WHY")]
+    rows = [[c.table, c.row, c.column, c.before or "", c.after or "", c.why] for c in found.changes]
+    show_table(columns, rows, output)
 
 
 @app.command(rich_help_panel=SERVER)
@@ -87,9 +106,7 @@ def version(output: OutputOption = Format.TABLE, server: ServerOption = None) ->
         except MooringError:
             address = client.server
     if output.is_document:
-        import json
-
-        print(json.dumps({"version": __version__, **there}, indent=2))
+        show_document({"version": __version__, **there}, output)
         return
     show_line(f"mooring {__version__}")
     if there:
