@@ -582,7 +582,8 @@ class FakeServer:
     async def _scale(self, request: web.Request) -> web.Response:
         workload = self.find(request.match_info["ref"])
         asked = ScaleRequest.model_validate(request[BODY])
-        workload.view = workload.view.model_copy(update={"replicas": asked.replicas})
+        health = "healthy" if asked.replicas else "scaled-to-zero"
+        workload.view = workload.view.model_copy(update={"replicas": asked.replicas, "health": health})
         return _json(WorkloadView(**workload.view.model_dump()), 202)
 
     async def _tasks(self, request: web.Request) -> web.Response:

@@ -105,7 +105,7 @@ def health_fields(row: WorkloadRow) -> dict[str, Any]:
 def _health_reason(row: WorkloadRow, members: Members, health: Health | None) -> str | None:
     """Return why a workload is not healthy: crashes first, then the reason of its pending tasks."""
     trouble, reason = row.trouble, row.reason or {}
-    if health in (None, Health.HEALTHY):
+    if health in (None, Health.HEALTHY, Health.SCALED_TO_ZERO):
         return None
     noun = "replica" if row.kind == Kind.DEPLOYMENT else "task"
     if trouble is not None and (trouble.looping or not reason or reason.get("code") == "backing-off"):

@@ -41,7 +41,9 @@ class Workload(Struct, frozen=True):
     created_at: datetime
     ready: int = 0
     counts: dict[str, int] = {}
-    health: Literal["healthy", "starting", "degraded", "crash-looping", "image-pull-failing"] | None = None
+    health: (
+        Literal["healthy", "starting", "degraded", "crash-looping", "image-pull-failing", "scaled-to-zero"] | None
+    ) = None
     health_reason: str | None = None
     restarts: int = 0
     next_retry_at: datetime | None = None

@@ -91,7 +91,10 @@ def test_a_deployment_without_an_image_runs_a_command(server: FakeServer, moorin
 
 def test_a_simulated_deployment_says_so(server: FakeServer, mooring: Mooring) -> None:
     server.simulated = True
-    assert mooring("deploy", "web", "--image", "x").stdout == "web: running (simulated), 1 of 1 replicas on node-1\n"
+    unnamed = mooring("deploy", "web", "--image", "x")
+    assert unnamed.stdout == "web: running (simulated), 1 of 1 replicas on node-1\n"
+    assert "web runs on simulated nodes" in unnamed.stderr
+    assert "simulated nodes" not in mooring("deploy", "web3", "--image", "x", "--pool", "toy").stderr
     assert mooring("deploy", "web2", "--image", "x", "--no-wait").stdout == "web2: pending (simulated)\n"
     assert "running (simulated)" in mooring("ps").stdout
     assert "running (simulated)" in mooring("status", "web").stdout
@@ -313,7 +316,9 @@ def test_scale_shows_the_desired_replicas(server: FakeServer, mooring: Mooring) 
     assert mooring("scale", "web", "5").stdout == "web: running, 1 running, 5 replicas wanted\n"
     assert json.loads(mooring("scale", "web", "1", "-o", "json").stdout)["replicas"] == 1
     assert mooring("scale", "nothing", "5").exit_code == 3
-    assert mooring("scale", "web", "0").stdout == "web: running, 1 running, 0 replicas wanted\n"
+    assert mooring("scale", "web", "0").stdout == "web: scaled to 0, 1 running\n"
+    assert mooring("ps", "-o", "csv", "--columns", "name,status").stdout == "name,status\nweb,scaled to 0\n"
+    assert "scaled to 0" in mooring("status", "web").stdout
     assert mooring("scale", "web", "-1").exit_code == 2
 
 

@@ -10,6 +10,7 @@ from tests.store.harness import LONG_AGO
 
 ALL_UP = Members(wanted=3, running=3, ready=3)
 TWO_UP = Members(wanted=3, running=2, ready=2)
+NONE_WANTED = Members(wanted=0, running=1, ready=1)
 UNREADY = Members(wanted=3, running=3, ready=2)
 
 
@@ -29,6 +30,8 @@ def trouble(looping: int, code: str = "exited") -> Trouble:
         pytest.param(
             "deployment", "PENDING", TWO_UP, trouble(1, "image-not-found"), Health.IMAGE_PULL_FAILING, id="no image"
         ),
+        pytest.param("deployment", "RUNNING", NONE_WANTED, None, Health.SCALED_TO_ZERO, id="scaled to 0"),
+        pytest.param("deployment", "TERMINATING", NONE_WANTED, None, None, id="stopped at 0"),
         pytest.param("session", "RUNNING", TWO_UP, None, Health.DEGRADED, id="a gang that lost a task"),
         pytest.param("session", "RUNNING", Members(3, 1, 1, succeeded=2), None, Health.HEALTHY, id="others are done"),
         pytest.param("session", "FAILED", TWO_UP, trouble(1), None, id="ended"),

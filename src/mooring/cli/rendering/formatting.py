@@ -64,12 +64,16 @@ def workload_status(workload: Workload | WorkloadView) -> str:
 def workload_style(workload: Workload | WorkloadView) -> str:
     if workload.health in _FAILING:
         return "red"
+    if workload.health == "scaled-to-zero":
+        return "dim"
     return "yellow" if workload.health == "degraded" else status_style(workload.status)
 
 
 def _qualified(workload: Workload | WorkloadView) -> str:
     if workload.health in _FAILING:
         return str(workload.health)
+    if workload.health == "scaled-to-zero":
+        return "scaled to 0"
     # Of an array that continues without them.
     continues = workload.kind == "session" and workload.status in _CONTINUES
     cancelled = workload.counts.get("CANCELLED", 0) if continues else 0

@@ -23,6 +23,8 @@ class Health(StrEnum):
     """It runs with fewer tasks than it wants, or some of its tasks have failed."""
     CRASH_LOOPING = "crash-looping"
     IMAGE_PULL_FAILING = "image-pull-failing"
+    SCALED_TO_ZERO = "scaled-to-zero"
+    """A deployment that wants no replicas: nothing of it runs, and nothing is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def health_of(
     """
     if status in TERMINATING_OR_ENDED:
         return None
+    if kind == Kind.DEPLOYMENT and members.wanted == 0:
+        return Health.SCALED_TO_ZERO
     if trouble is not None and trouble.looping and not array:
         return Health.IMAGE_PULL_FAILING if is_image_trouble(trouble.code) else Health.CRASH_LOOPING
     if array and (members.failed or (trouble is not None and trouble.looping)):

@@ -87,11 +87,14 @@ class WorkloadView(Answer):
     kind: str
     type: str
     status: str
-    health: Literal["healthy", "starting", "degraded", "crash-looping", "image-pull-failing"] | None = None
+    health: (
+        Literal["healthy", "starting", "degraded", "crash-looping", "image-pull-failing", "scaled-to-zero"] | None
+    ) = None
     """Whether it does what it was submitted for; None: it has ended or is being stopped.
 
     `degraded`: it runs with fewer tasks than it wants, or tasks of an array have failed. `crash-looping`: a task ended
-    soon after its start, at least twice in a row.
+    soon after its start, at least twice in a row. `scaled-to-zero`: a deployment that wants no replicas, whose
+    status stays RUNNING.
     """
     health_reason: str | None = None
     """The reason why it is not healthy, if known."""

@@ -19,7 +19,7 @@ from mooring.cli.input.options import (
     WorkloadsArgument,
     YesOption,
 )
-from mooring.cli.rendering.formatting import plural, status_text, workload_status
+from mooring.cli.rendering.formatting import plural, workload_status
 from mooring.cli.rendering.output import Format, show_document, show_line
 from mooring.model.errors import InvalidInput, MooringError, NotFound, Unavailable
 
@@ -51,8 +51,8 @@ def scale(
     if output.is_document:
         show_document(view, output)
     else:
-        status = status_text(view.status, simulated=view.simulated)
-        show_line(f"{view.name}: {status}, {view.running} running, {plural(view.replicas, 'replica')} wanted")
+        wanted = f", {plural(view.replicas, 'replica')} wanted" if view.replicas else ""
+        show_line(f"{view.name}: {workload_status(view)}, {view.running} running{wanted}")
 
 
 @app.command(rich_help_panel=WORK)
