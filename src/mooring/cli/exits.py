@@ -114,6 +114,12 @@ def say(text: str) -> None:
     print(shown(text), file=sys.stderr, flush=True)
 
 
+def say_if_simulated(name: str, simulated: bool | None, *, chosen: bool) -> None:
+    """Say that work runs on simulated nodes, unless its pool or booking was chosen."""
+    if simulated and not chosen:
+        say(f"{name} runs on simulated nodes, since the cluster has no others: nothing is executed")
+
+
 def _told(error: MooringError) -> str:
     """Return the message. That of the API names an HTTP header, which is not for a user of commands."""
     if isinstance(error, NotAuthenticated) and error.code == NotAuthenticated.code:

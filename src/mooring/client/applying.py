@@ -56,6 +56,8 @@ class Applied:
     """Of what has ended."""
     timeslot: UUID | None = None
     """Of a new lab, whose answer comes later."""
+    simulated: bool = False
+    """It runs on simulated nodes."""
 
 
 def compare(client: Client, document: Document) -> Compared:
@@ -88,8 +90,7 @@ def apply(client: Client, document: Document, *, again: bool = False) -> Applied
         return Applied(Result.UPDATED)
     if isinstance(manifest, LabManifest):
         return Applied(Result.CREATED, timeslot=client.create_lab(lab_request(manifest)).timeslot)
-    client.submit(workload_request(manifest))
-    return Applied(Result.CREATED)
+    return Applied(Result.CREATED, simulated=client.submit(workload_request(manifest)).simulated)
 
 
 def delete(client: Client, document: Document) -> bool:

@@ -48,6 +48,7 @@ async def status(world: World, headers: dict[str, str], deployment_id: str) -> d
 
 
 async def test_the_published_example_works_word_for_word(world: World):
+    await world.add_node("n1")
     login = await world.client.post(
         "/api/auth/login",
         headers={"Content-Type": "application/json"},
@@ -76,6 +77,7 @@ async def test_the_published_example_works_word_for_word(world: World):
     assert (accepted["success"], accepted["status"], accepted["replicas"]) == (True, "pending", 3)
     deployment_id = accepted["deployment_id"]
     assert accepted["message"].startswith(f"Deployment queued. Use /status/{deployment_id} to track progress.")
+    assert "simulated" in accepted["message"]
     found = await status(world, headers, deployment_id)
     assert (found["deployment_id"], found["status"], len(found["replicas"])) == (deployment_id, "pending", 3)
     first = found["history"][-1]
@@ -85,8 +87,33 @@ async def test_the_published_example_works_word_for_word(world: World):
 
 async def test_a_named_pool_is_not_explained(world: World):
     headers = await world.user("ada")
+    await world.add_node("n1")
     answer = await world.client.post("/api/deployment/deploy", json=request(pool="simulated"), headers=headers)
     assert answer.json()["message"].endswith("to track progress.")
+
+
+async def test_work_without_a_pool_hears_that_all_nodes_are_simulated(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    body = {"name": "job", "containers": [{"image": "alpine", "command": ["true"]}]}
+    unnamed = await world.client.post("/api/workloads", json=body, headers=headers)
+    assert "It runs on simulated nodes" in unnamed.json()["message"]
+    named = await world.client.post(
+        "/api/workloads", json=body | {"name": "named", "pool": "simulated"}, headers=headers
+    )
+    assert (named.json()["simulated"], named.json()["message"]) == (True, "Accepted into pool 'simulated'.")
+
+
+async def test_a_deployment_without_replicas_is_scaled_to_zero(world: World):
+    headers = await world.user("ada")
+    deployment_id = await deploy(world, headers)
+    path = f"/api/workloads/{deployment_id}"
+    scaled = await world.client.post(f"{path}/scale", json={"replicas": 0}, headers=headers)
+    assert (scaled.status_code, scaled.json()["health"]) == (202, "scaled-to-zero")
+    found = (await world.client.get(path, headers=headers)).json()
+    assert (found["status"], found["health"], found["health_reason"]) == ("RUNNING", "scaled-to-zero", None)
+    listed = (await world.client.get("/api/workloads", headers=headers)).json()["workloads"]
+    assert [each["health"] for each in listed] == ["scaled-to-zero"]
 
 
 async def test_the_log_tells_of_a_deployment(world: World):

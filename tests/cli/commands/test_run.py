@@ -181,6 +181,8 @@ def test_a_simulated_session_does_not_pretend(server: FakeServer, mooring: Moori
     result = mooring("run", "--image", "x", "true")
     assert result.stdout == "simulated: nothing runs\n"
     assert "running (simulated)" in result.stderr
+    assert "runs on simulated nodes" in result.stderr
+    assert "runs on simulated nodes" in mooring("run", "-d", "true").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -20,6 +20,7 @@ from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.tenancy.access import Action, own_work
 from mooring.model.workloads.workload import Kind
+from mooring.services.submission.submission import simulation_note
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.history import HistoryEntry
@@ -82,10 +83,12 @@ async def deploy(services: Served, principal: Submitter, request: DeploymentRequ
     log.info(f"Creating deployment: {name} ({request.type}) for user {shown(principal.username)}")
     check_limits(request, services.limits)
     charge_tasks(services, principal, replicas=request.replicas)
-    accepted = await services.submissions.submit(principal, as_workload(request))
+    workload = as_workload(request)
+    accepted = await services.submissions.submit(principal, workload)
     log.info(f"Created deployment record {accepted.id} for {name} with {request.replicas} replicas")
     log.info(f"Queued deployment {accepted.id} for scheduling")
-    message = f"Deployment queued. Use /status/{accepted.id} to track progress."
+    note = simulation_note(workload, accepted.simulated)
+    message = f"Deployment queued. Use /status/{accepted.id} to track progress.{note}"
     return DeploymentAccepted(deployment_id=accepted.id, status="pending", replicas=request.replicas, message=message)
 
 

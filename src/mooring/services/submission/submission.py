@@ -94,7 +94,7 @@ class SubmissionService:
             status=WorkloadStatus.PENDING,
             pool=pool.name,
             simulated=pool.simulated,
-            message=f"Accepted into pool {pool.name!r}.",
+            message=f"Accepted into pool {pool.name!r}.{simulation_note(request, pool.simulated)}",
         )
         digest = hash_of(request.model_dump(mode="json", exclude_unset=True)) if key else ""
         answer = _accepted_unless_refused(accepted)
@@ -123,7 +123,8 @@ class SubmissionService:
             workload=lab.id,
             name=lab.name,
             pool=pool.name,
-            message=f"Requested a lab in pool {pool.name!r}; it is confirmed or declined shortly.",
+            message=f"Requested a lab in pool {pool.name!r}; it is confirmed or declined shortly."
+            f"{simulation_note(request.workload, pool.simulated)}",
         )
         digest = hash_of(request.model_dump(mode="json", exclude_unset=True)) if key else ""
         answer = _accepted_unless_refused(accepted)
@@ -242,6 +243,13 @@ class SubmissionService:
             )
 
         log_applied(await self._database.write(work))
+
+
+def simulation_note(request: WorkloadRequest, simulated: bool) -> str:
+    """Return the sentence for work that is simulated although it names neither a pool nor a booking."""
+    if not simulated or request.pool is not None or request.booking is not None:
+        return ""
+    return " It runs on simulated nodes, since the cluster has no others: nothing is executed."
 
 
 def _accepted_unless_refused(accepted: A) -> Callable[[Mapping[UUID, MooringError]], A]:

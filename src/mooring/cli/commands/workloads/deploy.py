@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mooring.cli.exits import say_if_simulated
 from mooring.cli.help import App
 from mooring.cli.input.durations import seconds_at_least
 from mooring.cli.input.option_groups import (
@@ -117,6 +118,7 @@ def deploy(
         if dry_run:
             raise typer.Exit(show_dry_run(client.dry_run(request), output))
         accepted = client.submit(request)
+        say_if_simulated(accepted.name, accepted.simulated, chosen=request.pool is not None)
         if detach or not wait:
             if output.is_document:
                 show_document(accepted, output)

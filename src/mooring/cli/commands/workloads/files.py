@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.exits import ExitCode, report, say
+from mooring.cli.exits import ExitCode, report, say, say_if_simulated
 from mooring.cli.help import App
 from mooring.cli.input.options import WORK, ServerOption, YesOption
 from mooring.cli.rendering.output import Styled, show_line
@@ -118,6 +118,10 @@ def _show_applied(client: Client, document: Document, applied: Applied) -> ExitC
         return show_decision(answer, start="start: {}", count="replicas: {}")
     ended = "" if applied.status is None else f" ({applied.status.lower()}); --again creates it again"
     _show(document, f"{applied.result.value}{ended}")
+    from mooring.wire.workloads.manifests import workload_request
+
+    asked = workload_request(document.manifest)
+    say_if_simulated(asked.name or "", applied.simulated, chosen=bool(asked.pool or asked.booking))
     return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mooring.cli.exits import ExitCode, say
+from mooring.cli.exits import ExitCode, say, say_if_simulated
 from mooring.cli.help import App
 from mooring.cli.input.files import FilesOptions
 from mooring.cli.input.option_groups import (
@@ -105,6 +105,7 @@ def run(
         request = files.attach(client, request, command)
         if not follows:
             submitted = client.submit(request)
+            say_if_simulated(submitted.name, submitted.simulated, chosen=bool(request.pool or request.booking))
             if output.is_document:
                 show_document(submitted, output)
             else:
@@ -133,6 +134,7 @@ def submit_and_follow(
         # An interrupt here would leave a session whose name the user does not know.
         with interrupts.held():
             accepted = client.submit(request)
+        say_if_simulated(accepted.name, accepted.simulated, chosen=bool(request.pool or request.booking))
         code = _follow(client, server, accepted, interrupts, mode)
     if results is not None and not results.fetch(client, str(accepted.id)):
         return code or ExitCode.FAILURE

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mooring.cli.exits import say_if_simulated
 from mooring.cli.help import App
 from mooring.cli.input.files import FilesOptions
 from mooring.cli.input.option_groups import (
@@ -94,6 +95,7 @@ def create(
     )
     with connect(server) as client:
         accepted = client.create_session(files.attach(client, request, command))
+    say_if_simulated(accepted.name, accepted.simulated, chosen=bool(request.pool or request.booking))
     if output.is_document:
         show_document(accepted, output)
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mooring.cli.commands.workloads.run import Restart
+from mooring.cli.exits import say_if_simulated
 from mooring.cli.help import App
 from mooring.cli.input.groups import with_groups
 from mooring.cli.input.job_scripts import JobScript, ScriptCommand
@@ -107,6 +108,7 @@ def submit(
         if dry_run:
             raise typer.Exit(show_dry_run(client.dry_run(request), output.layout))
         accepted = client.submit(request, key=key)
+    say_if_simulated(accepted.name, accepted.simulated, chosen=bool(request.pool or request.booking))
     if output.is_document:
         show_document(accepted, output)
     else:
@@ -123,6 +125,11 @@ def _submit_file(file: str, key: str | None, output: Listing, server: str | None
     with connect(server) as client:
         answers = [client.submit_batch(part, key=key) for part in _parts(requests, MAX_BATCH)]
     _show(requests, answers, output)
+    pairs = zip(requests, _items(answers), strict=True)
+    simulated = [item for asked, item in pairs if item.simulated and not (asked.pool or asked.booking)]
+    if simulated:
+        others = f" and {len(simulated) - 1} others" if len(simulated) > 1 else ""
+        say_if_simulated(f"{simulated[0].name}{others}", True, chosen=False)
     if refused := sum(answer.refused for answer in answers):
         raise MooringError(f"{refused} of {len(requests)} workloads were rejected", code="refused")
 
@@ -136,8 +143,12 @@ def _show(requests: list[WorkloadRequest], answers: list[BatchAccepted], output:
     if output.is_document:
         show_document(answers, output)
     else:
-        items = [item for answer in answers for item in answer.workloads]
-        show_table(_COLUMNS, [_row(request, item) for request, item in zip(requests, items, strict=True)], output)
+        rows = [_row(request, item) for request, item in zip(requests, _items(answers), strict=True)]
+        show_table(_COLUMNS, rows, output)
+
+
+def _items(answers: list[BatchAccepted]) -> list[BatchItem]:
+    return [item for answer in answers for item in answer.workloads]
 
 
 def _row(request: WorkloadRequest, item: BatchItem) -> list[Cell]:
