@@ -14,7 +14,7 @@ from mooring.model.workloads.schedule import ScheduleOptions
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit.status_changes import Applied
 from mooring.store.views import workloads as views
-from mooring.store.workloads import stopping
+from mooring.store.workloads import pending, stopping
 from tests.store.harness import Harness
 
 T = TaskStatus
@@ -63,6 +63,63 @@ async def test_pending_indexes_without_rows_are_cancelled_and_the_rest_runs(harn
     assert sorted(await complete(harness, sweep)) == [0, 2, 3, 5]
     ended = await harness.workload(sweep)
     assert (ended.status, ended.reason["message"]) == ("CANCELLED", "2 of 6 tasks cancelled")
+
+
+async def test_a_high_index_of_a_large_array_is_cancelled_with_one_row(harness: Harness):
+    size = 100_000
+    schedule = ScheduleOptions(array=Array(0, 1, size))
+    sweep = await harness.submit("huge", kind=Kind.SESSION, replicas=size, schedule=schedule, spread=False)
+    await cancel(harness, sweep, size - 1, size - 2, size - 10)
+    assert sorted(task.task_index for task in await harness.tasks(sweep)) == [size - 10, size - 2, size - 1]
+    assert await counts(harness, sweep) == {"PENDING": size - 3, "CANCELLED": 3}
+    async with harness.database.read() as connection:
+        [waiting] = await pending.waiting(connection)
+    indexes = {task.index for task in waiting.tasks}
+    assert (len(indexes), indexes & {size - 10, size - 2, size - 1}) == (size - 3, set())
+    await harness.node("n1", cpu=2)
+    await harness.place()
+    assert [task.status for task in await harness.tasks(sweep)] == ["SCHEDULED"] * 2 + ["CANCELLED"] * 3
+    assert await harness.findings() == []
+
+
+async def test_tasks_are_listed_by_index_around_cancelled_ones(harness: Harness):
+    sweep = await array(harness)
+    await harness.node("n1", cpu=1)
+    await harness.place()
+    await cancel(harness, sweep, 2, 4)
+
+    async def page(limit: int, offset: int, statuses: frozenset[str] | None = None) -> tuple[list[int], int]:
+        async with harness.database.read() as connection:
+            row = await views.by_id(connection, sweep)
+            assert row is not None
+            found, total = await views.page_of_tasks(connection, row, statuses=statuses, limit=limit, offset=offset)
+            listed = await views.tasks_of(connection, row)
+            [third] = await views.tasks_of(connection, row, 2)
+        assert [task.task_index for task in listed] == list(range(SIZE))
+        assert (third.status, third.attempt) == ("CANCELLED", 1)
+        return [task.task_index for task in found], total
+
+    assert await page(10, 0) == (list(range(SIZE)), SIZE)
+    assert await page(3, 1) == ([1, 2, 3], SIZE)
+    assert await page(2, 4) == ([4, 5], SIZE)
+    assert await page(10, 0, frozenset({"PENDING"})) == ([1, 3, 5], 3)
+    assert await page(10, 1, frozenset({"PENDING", "CANCELLED"})) == ([2, 3, 4, 5], 5)
+    assert await page(10, 0, frozenset({"CANCELLED"})) == ([2, 4], 2)
+    assert await page(1, 0, frozenset({"SCHEDULED", "PENDING"})) == ([0], 4)
+
+
+async def test_an_index_below_which_all_have_rows_is_repaired_despite_cancelled_ones(harness: Harness):
+    sweep = await array(harness)
+    await harness.node("n1", cpu=2)
+    await harness.place()
+    await cancel(harness, sweep, 4)
+    assert (await harness.workload(sweep)).next_index == 2
+    for wrong in (0, 1, 3, 5, SIZE):
+        await harness.set(sweep, next_index=wrong)
+        assert {finding.rule for finding in await harness.findings()} == {"as many tasks as wanted"}
+        await harness.repair()
+        assert await harness.findings() == []
+        assert (await harness.workload(sweep)).next_index == 2
 
 
 async def test_a_running_index_is_stopped_and_the_others_continue(harness: Harness):
@@ -132,7 +189,7 @@ async def test_a_decision_from_before_the_cancellation_does_not_start_the_index(
     late = await harness.propose()
     await cancel(harness, sweep, 1)
     await harness.commit(*late)
-    assert (await harness.tasks(sweep))[1].status == "CANCELLED"
+    assert [(task.task_index, task.status) for task in await harness.tasks(sweep)] == [(1, "CANCELLED")]
     assert await harness.findings() == []
     assert 1 not in await complete(harness, sweep)
 

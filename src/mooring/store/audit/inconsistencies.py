@@ -53,8 +53,9 @@ _ARRAY_INDEXES = """
     SELECT w.id FROM workloads w LEFT JOIN tasks t ON t.workload_id = w.id AND t.current
     WHERE w.array IS NOT NULL
     GROUP BY w.id, w.next_index, w.replicas
-    HAVING count(DISTINCT t.task_index) <> w.next_index OR coalesce(max(t.task_index), -1) + 1 <> w.next_index
-        OR w.next_index > w.replicas
+    HAVING count(DISTINCT CASE WHEN t.task_index < w.next_index THEN t.task_index END) <> w.next_index
+        OR max(CASE WHEN t.task_index >= w.next_index AND t.status <> 'CANCELLED' THEN 1 ELSE 0 END) = 1
+        OR max(t.task_index) >= w.replicas OR w.next_index > w.replicas
 """
 _LEDGER = f"""
     SELECT DISTINCT r.task_id FROM (

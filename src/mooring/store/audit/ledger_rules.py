@@ -45,7 +45,7 @@ from mooring.store.tables import (
     workload_volumes,
     workloads,
 )
-from mooring.store.workloads.arrays import deferred_status
+from mooring.store.workloads.arrays import DEFERRED, deferred_status
 
 _ledger = resource_allocations.c
 _given = device_allocations.c
@@ -292,7 +292,7 @@ async def with_wrong_status(connection: AsyncConnection) -> dict[UUID, tuple[Wor
 
     Most workloads are in one of a few situations; the status is derived once per situation.
     """
-    statement = _SITUATIONS.format(tasks=_TASK_COUNTS[connection.dialect.name])
+    statement = _SITUATIONS.format(tasks=_TASK_COUNTS[connection.dialect.name], deferred=DEFERRED)
     rows = await connection.execute(text(f"{statement} SELECT DISTINCT {_FACTS} FROM situations"))
     found: dict[UUID, tuple[WorkloadStatus, WorkloadStatus]] = {}
     for situation in [dict(row._mapping) for row in rows]:
@@ -318,7 +318,7 @@ _SITUATIONS = """
     listed AS (SELECT workload_id, {tasks} AS tasks FROM counted GROUP BY workload_id),
     situations AS (
         SELECT w.id, w.status, w.kind, w.stopping, w.array IS NOT NULL AS is_array, w.replicas,
-            w.array IS NOT NULL AND w.next_index < w.replicas AS has_deferred, coalesce(t.tasks, '') AS tasks
+            {deferred} > 0 AS has_deferred, coalesce(t.tasks, '') AS tasks
         FROM workloads w LEFT JOIN listed t ON t.workload_id = w.id
     )
 """

@@ -89,13 +89,21 @@ def reconcile(own: WorkloadEvidence) -> Verdict:
 
 
 def _index_corrections(own: WorkloadEvidence, subject: str) -> list[Correction]:
-    """Correct the first index of an array that has no row: it follows from the rows, if they are the first ones."""
+    """Correct the index of an array below which all have rows: it follows from them, if none is missing.
+
+    Only cancelled tasks have rows beyond the first index without one.
+    """
     if own.workload.array is None:
         return []
-    indexes = sorted(task.task_index for task in own.tasks if task.current)
-    if indexes != list(range(len(indexes))) or len(indexes) > own.workload.replicas:
-        raise Undecided(f"its tasks do not have the first {own.workload.next_index} of {own.workload.replicas} indexes")
-    cell = Cell("next_index", own.workload.next_index, len(indexes), f"it has {len(indexes)} tasks")
+    found, replicas = own.workload.next_index, own.workload.replicas
+    statuses = sorted((task.task_index, task.status) for task in own.tasks if task.current)
+    indexes = [index for index, _ in statuses]
+    complete = next((number for number, index in enumerate(indexes) if number != index), len(indexes))
+    least = max((index + 1 for index, status in statuses if status != TaskStatus.CANCELLED), default=0)
+    if least > complete or max(indexes, default=-1) >= replicas or len(set(indexes)) < len(indexes):
+        raise Undecided(f"its tasks do not have the first {found} of {replicas} indexes")
+    wanted = found if least <= found <= complete else complete
+    cell = Cell("next_index", found, wanted, f"all indexes below {wanted} have a task")
     return changed(workloads, {"id": own.workload.id}, [cell], _INDEXES, subject)
 
 

@@ -277,14 +277,16 @@ def _write_created(writes: Writes, loaded: Loaded, bound: Sequence[Decision], no
     if not loaded.created:
         return
     found = {decision.workload.id: decision.workload.request for decision in bound}
-    created = {id: indexes for id, indexes in loaded.created.items() if id in found}
+    created = {id: each for id, each in loaded.created.items() if id in found}
     if not created:
         return
     new = [
-        NewTask(array_task_id(id, index), id, index, found[id]) for id, indexes in created.items() for index in indexes
+        NewTask(array_task_id(id, index), id, index, found[id])
+        for id, each in created.items()
+        for index in each.indexes
     ]
     insert_tasks(writes, new, now)
-    rows = [(id, indexes.start, indexes.stop) for id, indexes in sorted(created.items())]
+    rows = [(id, each.start, each.stop) for id, each in sorted(created.items())]
     writes.add(_CREATED, rows, expected=len(rows))
 
 

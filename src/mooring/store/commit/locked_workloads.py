@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -21,7 +21,7 @@ from mooring.model.workloads.workload import Kind, Workload
 from mooring.store.core.batch_sql import Statement
 from mooring.store.core.ids import array_task_id
 from mooring.store.core.types import as_uuid
-from mooring.store.workloads.arrays import DEFERRED
+from mooring.store.workloads.arrays import DEFERRED, rows_ahead
 
 _TASK_STATUS = {status.value: status for status in TaskStatus}
 _WORKLOAD_STATUS = {status.value: status for status in WorkloadStatus}
@@ -38,7 +38,7 @@ _WORKLOADS = f"""
         w.project_id, w.domain_id, p.name, w.private, w.priority, w.gang, w.min_tasks, w.single_node, w.max_per_node,
         w.parallel, w.time_limit_seconds, w.version, w.stopping, w.ended_at, w.removed_at, w.array IS NOT NULL,
         w.max_retries, CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0),
-        w.idle_timeout_seconds, {DEFERRED}
+        w.idle_timeout_seconds, {DEFERRED}, w.next_index
     FROM {{rows}} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {{lock}}
 """
 _READ = Statement(_WORKLOADS, _ID)
@@ -107,6 +107,8 @@ class LoadedWorkload:
     idle_timeout_seconds: int | None = None
     deferred: int = 0
     """Number of tasks of an array that have no row yet."""
+    next_index: int = 0
+    """Of an array: all indexes below it have a row."""
 
     @property
     def alone(self) -> bool:
@@ -167,6 +169,14 @@ class LoadedTask:
     earlier_crashes: int = 0
 
 
+class Created(NamedTuple):
+    """New rows of an array's deferred tasks; `next_index` moves from `start` to `stop`."""
+
+    start: int
+    stop: int
+    indexes: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     workloads: dict[UUID, LoadedWorkload]
@@ -179,8 +189,10 @@ class Loaded:
     """Nodes whose rows the caller has locked."""
     unread: list[Workload] = field(default_factory=list)
     """Workloads that are unchanged since placement read them; `assume_pending` adds them to the others."""
-    created: dict[UUID, range] = field(default_factory=dict)
-    """Of arrays: the indexes of the deferred tasks that `create_deferred` added."""
+    ahead: dict[UUID, set[int]] = field(default_factory=dict)
+    """Of arrays: the indexes from `next_index` on that have a row, since they were cancelled."""
+    created: dict[UUID, Created] = field(default_factory=dict)
+    """Of arrays: the deferred tasks that `create_deferred` added."""
 
     def assume_pending(self) -> None:
         for workload in self.unread:
@@ -195,16 +207,19 @@ class Loaded:
         workload = self.workloads.get(seen.id)
         if workload is None or not workload.deferred:
             return
-        first = workload.replicas - workload.deferred
+        first, ahead = workload.next_index, self.ahead.get(seen.id, frozenset[int]())
         last = max((task.index for task in seen.tasks if task.index >= first and task.id in placed), default=-1)
         if last < first:
             return
-        indexes = self.created[seen.id] = range(first, last + 1)
+        created = self.created[seen.id] = Created(
+            first, last + 1, [index for index in range(first, last + 1) if index not in ahead]
+        )
         request = _shared(tuple(seen.request.items()))
-        for index in indexes:
+        for index in created.indexes:
             task_id = array_task_id(seen.id, index)
             self.tasks[task_id] = LoadedTask(task_id, seen.id, TaskStatus.PENDING, 1, request)
-        workload.deferred -= len(indexes)
+        workload.deferred -= len(created.indexes)
+        workload.next_index = last + 1
 
     def pending(self, workload_id: UUID) -> int:
         """Return the number of pending tasks of a workload."""
@@ -267,6 +282,9 @@ async def _with_tasks(
 
 async def _load_arrays(connection: AsyncConnection, loaded: Loaded, arrays: list[UUID], named: set[UUID]) -> None:
     of_arrays = [(id,) for id in arrays]
+    with_gaps = [w.id for id in arrays if (w := loaded.workloads[id]).deferred < w.replicas - w.next_index]
+    if with_gaps:
+        loaded.ahead.update(await rows_ahead(connection, with_gaps))
     found = [_task(arrays[row[0]], row) for row in await _PLACED.read(connection, of_arrays)]
     if named:
         found += [_task(as_uuid(row[-1]), row) for row in await _THESE.read(connection, [(id,) for id in named])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from itertools import islice
@@ -20,11 +20,12 @@ from mooring.model.tenancy.access import EVERYTHING, Sight, Target
 from mooring.model.workloads.health import Trouble
 from mooring.model.workloads.workload import PLACEMENT_OPTIONS, PlacementOptions
 from mooring.store.core import batch_sql
+from mooring.store.core.ids import array_task_id
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import pools, projects, tasks, timeslots, users, workloads
 from mooring.store.views.task_trouble import troubles
 from mooring.store.views.visibility import shown_to
-from mooring.store.workloads.arrays import deferred_count, deferred_status, deferred_tasks
+from mooring.store.workloads.arrays import deferred_count, deferred_status, rows_ahead
 from mooring.store.workloads.option_columns import decode_options
 
 SortKey = Literal["created_at", "name", "status", "priority"]
@@ -87,6 +88,8 @@ class WorkloadRow(PlacementOptions):
     rollout: Mapping[str, Any] | None
     deferred: int
     """Number of array tasks that have no row yet."""
+    next_index: int
+    """Of an array: all indexes below it have a row."""
     counts: Mapping[str, int]
     """Number of current tasks by status, deferred ones included."""
     ready: int = 0
@@ -260,11 +263,11 @@ async def tasks_of(connection: AsyncConnection, workload: WorkloadRow, index: in
         .limit(_MAX_TASKS)
     )
     found = [TaskRow(**row._mapping) for row in rows]
-    first = workload.replicas - workload.deferred
-    if index is None:
-        found += _deferred(workload, first, _MAX_TASKS - len(found))
-    elif first <= index < workload.replicas:
-        found += _deferred(workload, index, 1)
+    if workload.deferred and index is None:
+        ahead = await _rows_ahead(connection, workload)
+        found += _deferred(workload, _deferred_indexes(workload, ahead), _MAX_TASKS - len(found))
+    elif workload.deferred and index is not None and not found and workload.next_index <= index < workload.replicas:
+        found += _deferred(workload, [index], 1)
     return sorted(found, key=lambda task: (task.task_index, task.attempt))
 
 
@@ -276,18 +279,36 @@ async def page_of_tasks(
     if statuses is not None:
         conditions.append(tasks.c.status.in_(sorted(statuses)))
     with_rows = (await connection.execute(select(func.count()).select_from(tasks).where(*conditions))).scalar_one()
-    rows = await connection.execute(
-        _tasks().where(*conditions).order_by(tasks.c.task_index).limit(limit).offset(offset)
-    )
-    page = [TaskRow(**row._mapping) for row in rows]
+    ordered = _tasks().where(*conditions).order_by(tasks.c.task_index)
     if not workload.deferred or (statuses is not None and _deferred_status(workload) not in statuses):
-        return page, int(with_rows)
-    first = workload.replicas - workload.deferred + max(0, offset - int(with_rows))
-    return page + _deferred(workload, first, limit - len(page)), int(with_rows) + workload.deferred
+        rows = await connection.execute(ordered.limit(limit).offset(offset))
+        return [TaskRow(**row._mapping) for row in rows], int(with_rows)
+    rows = await connection.execute(ordered.where(tasks.c.task_index < workload.next_index).limit(limit).offset(offset))
+    page = [TaskRow(**row._mapping) for row in rows]
+    # From `next_index` on, deferred tasks alternate with those that were cancelled before they had a row.
+    ahead = await _rows_ahead(connection, workload)
+    later = ordered.where(tasks.c.task_index >= workload.next_index)
+    there = {row.task_index: TaskRow(**row._mapping) for row in await connection.execute(later)} if ahead else {}
+    start = max(0, offset - (int(with_rows) - len(there)))
+    left_out = ahead - there.keys()
+    indexes = (index for index in range(workload.next_index, workload.replicas) if index not in left_out)
+    shown = list(islice(indexes, start, start + limit - len(page)))
+    deferred = {task.task_index: task for task in _deferred(workload, (i for i in shown if i not in there), limit)}
+    return page + [there.get(index) or deferred[index] for index in shown], int(with_rows) + workload.deferred
 
 
-def _deferred(workload: WorkloadRow, first: int, limit: int) -> list[TaskRow]:
-    """Return up to `limit` deferred tasks of an array from index `first` on, as they will be once they have rows."""
+async def _rows_ahead(connection: AsyncConnection, workload: WorkloadRow) -> Set[int]:
+    if workload.deferred == workload.replicas - workload.next_index:
+        return frozenset()
+    return (await rows_ahead(connection, [workload.id])).get(workload.id, frozenset[int]())
+
+
+def _deferred_indexes(workload: WorkloadRow, ahead: Set[int]) -> Iterator[int]:
+    return (index for index in range(workload.next_index, workload.replicas) if index not in ahead)
+
+
+def _deferred(workload: WorkloadRow, indexes: Iterable[int], limit: int) -> list[TaskRow]:
+    """Return up to `limit` of these deferred tasks of an array, as they will be once they have rows."""
     status = _deferred_status(workload)
     values: dict[str, Any] = dict.fromkeys(each.name for each in fields(TaskRow)) | {
         "attempt": 1,
@@ -301,8 +322,8 @@ def _deferred(workload: WorkloadRow, first: int, limit: int) -> list[TaskRow]:
         "ended_at": workload.ended_at,
         "revision": workload.revision,
     }
-    shown = islice(deferred_tasks(workload.id, first, workload.replicas), max(0, limit))
-    return [TaskRow(**values | {"id": task.id, "task_index": task.index}) for task in shown]
+    shown = islice(indexes, max(0, limit))
+    return [TaskRow(**values | {"id": array_task_id(workload.id, index), "task_index": index}) for index in shown]
 
 
 def _deferred_status(workload: WorkloadRow) -> TaskStatus:
@@ -460,6 +481,7 @@ def _workloads() -> Select[Any]:
             workloads.c.revision,
             workloads.c.rollout,
             deferred_count().label("deferred"),
+            workloads.c.next_index,
         )
         .join(pools, pools.c.id == workloads.c.pool_id)
         .join(projects, projects.c.id == workloads.c.project_id)

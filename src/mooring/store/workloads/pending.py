@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -177,13 +177,14 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     before = await dependencies.singleton_predecessors(
         connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton]
     )
+    ahead = await arrays.rows_ahead(connection, [row.id for row in rows if row.is_array])
     revision_requests = await older_revisions.next_revision_requests(
         connection, {row.id: row.revision for row in rows}, waits
     )
     return [
         as_workload(
             row,
-            _to_place(row, waits[row.id], revision_requests.get(row.id)),
+            _to_place(row, waits[row.id], revision_requests.get(row.id), ahead.get(row.id, frozenset())),
             occupied.get(row.id, {}),
             failed_on=frozenset(failed_on.get(row.id, ())),
             needs=needed.get(row.id, ()),
@@ -195,10 +196,12 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     ]
 
 
-def _to_place(row: AnyRow, pending: Sequence[tuple[int, Task]], override: RevisionRequest | None) -> list[Task]:
+def _to_place(
+    row: AnyRow, pending: Sequence[tuple[int, Task]], override: RevisionRequest | None, ahead: Set[int]
+) -> list[Task]:
     """Return the pending tasks, limited to the revisions of `override` if given, and the deferred tasks of an array."""
     found = [task for revision, task in pending if override is None or revision in override.revisions]
-    return [*found, *arrays.deferred_tasks(row.id, row.next_index, row.replicas)] if row.is_array else found
+    return [*found, *arrays.deferred_tasks(row.id, row.next_index, row.replicas, ahead)] if row.is_array else found
 
 
 class StoredReason(NamedTuple):

@@ -24,6 +24,7 @@ from mooring.store.core.chunks import chunks
 from mooring.store.core.ids import array_task_id
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, workloads
+from mooring.store.workloads.arrays import rows_ahead
 
 
 async def stop(
@@ -73,7 +74,7 @@ async def cancel_tasks(
     workload = (await lock_workloads(connection, [workload_id]))[workload_id]
     if not indexes or workload.stopping or workload.ended_at is not None:
         return Applied()
-    await _create_deferred(connection, workload, max(indexes), now)
+    await _create_deferred(connection, workload, indexes, now)
     found = await _current_tasks(connection, workload_id, indexes)
     ended = [row for row in found if row.requeue and is_end(TaskStatus(row.status))]
     # The next attempt is created to be cancelled: an ended one keeps the status in which it ended.
@@ -88,19 +89,25 @@ async def cancel_tasks(
     return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
 
 
-async def _create_deferred(connection: AsyncConnection, workload: LoadedWorkload, last: int, now: datetime) -> None:
-    """Write the rows of the deferred tasks up to the index `last`: rows of an array have no gaps."""
-    first = workload.replicas - workload.deferred
-    if last < first:
+async def _create_deferred(
+    connection: AsyncConnection, workload: LoadedWorkload, indexes: Sequence[int], now: datetime
+) -> None:
+    """Write the rows of those of these tasks that are deferred. The indexes below them stay deferred."""
+    deferred = [index for index in indexes if index >= workload.next_index]
+    if not deferred or not workload.deferred:
         return
+    ahead = (await rows_ahead(connection, [workload.id])).get(workload.id, set())
     of_workload = workloads.c.id == workload.id
     request = (await connection.execute(select(workloads.c.requested_slots).where(of_workload))).scalar_one()
-    new = [NewTask(array_task_id(workload.id, index), workload.id, index, request) for index in range(first, last + 1)]
+    new = [
+        NewTask(array_task_id(workload.id, index), workload.id, index, request)
+        for index in deferred
+        if index not in ahead
+    ]
     writes = Writes.on(connection)
     # In a thread: an array may have very many tasks.
     await asyncio.to_thread(insert_tasks, writes, new, now)
     await writes.execute(connection)
-    await connection.execute(update(workloads).where(of_workload).values(next_index=last + 1))
 
 
 async def _current_tasks(connection: AsyncConnection, workload_id: UUID, indexes: Sequence[int]) -> list[AnyRow]:
