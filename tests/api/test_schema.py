@@ -97,6 +97,7 @@ EXISTING = {
     "template": "small",
     "upload_id": "00000000-0000-0000-0000-000000000000",
     "access_key": "MK" + "A" * 18,
+    "login_id": "019b76da-a800-7000-8000-000000000001",
 }
 # The description depends on no service but the version.
 services = cast(Services, SimpleNamespace(version="0", trusted_proxies=()))

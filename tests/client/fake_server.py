@@ -62,6 +62,7 @@ from mooring.wire.tenancy.quotas import QuotaView
 from mooring.wire.tenancy.shares import OccupancyReport, ShareList
 from mooring.wire.tenancy.users import (
     LoginRequest,
+    LoginView,
     PasswordChange,
     Token,
     UserChange,
@@ -97,6 +98,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BODY: web.RequestKey[Any] = web.RequestKey("body", object)
 USER: web.RequestKey[Any] = web.RequestKey("user", object)
+LOGIN_ID = UUID("019b76da-a800-7000-8000-000000000001")
 OPEN = ("/api/auth/login", "/health", "/ready", "/metrics")
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 
@@ -313,6 +315,9 @@ class FakeServer:
             web.post("/api/auth/renew", self._renew),
             web.post("/api/auth/password", self._password),
             web.get("/api/auth/me", self._me),
+            web.get("/api/logins", self._logins),
+            web.delete("/api/logins", self._end_logins),
+            web.delete("/api/logins/{id}", self._end_logins),
             web.post("/api/users", self._create_user),
             web.get("/api/users", self._users),
             web.patch("/api/users/{name}", self._change_user),
@@ -407,6 +412,17 @@ class FakeServer:
         self.passwords[request[USER]] = asked.new_password
         self.tokens = {}
         return _json(Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
+
+    async def _logins(self, request: web.Request) -> web.Response:
+        named = request.query.get("user", request[USER])
+        times = {"created_at": NOW, "last_used_at": NOW, "expires_at": NOW + timedelta(hours=1)}
+        found = LoginView(id=LOGIN_ID, user=named, address="192.0.2.7", current=named == request[USER], **times)
+        return web.json_response([found.model_dump(mode="json")])
+
+    async def _end_logins(self, request: web.Request) -> web.Response:
+        named = request.query.get("user", request[USER])
+        self.tokens = {token: user for token, user in self.tokens.items() if user != named}
+        return web.Response(status=204)
 
     async def _me(self, request: web.Request) -> web.Response:
         return _json(self.users[request[USER]])

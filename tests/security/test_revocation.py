@@ -275,6 +275,12 @@ def let_keypair_expire(cluster: Cluster, _username: str, keypair: str) -> None:
     cluster.write(expire)
 
 
+def revoke_each_login(cluster: Cluster, username: str, _keypair: str) -> None:
+    with cluster.near.client() as admin:
+        for login in admin.logins(user=username):
+            admin.end_login(str(login.id))
+
+
 def revoke_signing_key(cluster: Cluster, _username: str, _keypair: str) -> None:
     key_id = signing.from_text(OLD_KEY).newest.id
     cluster.write(lambda connection: signing_keys.revoke(connection, key_id, clock.now()))
@@ -291,6 +297,7 @@ def deactivate_domain(cluster: Cluster, _username: str, _keypair: str) -> None:
     [
         ("token", deactivate_user, DOMAIN),
         ("token", change_password, DOMAIN),
+        ("token", revoke_each_login, DOMAIN),
         ("token", deactivate_domain, "closing"),
         ("keypair", deactivate_user, DOMAIN),
         ("keypair", deactivate_keypair, DOMAIN),

@@ -31,6 +31,7 @@ from mooring.api.routes.tenancy import (
     auth,
     domains,
     keypairs,
+    logins,
     policies,
     projects,
     quotas,
@@ -74,7 +75,7 @@ _TAGS = [
     {"name": "operations", "description": "The leader, the servers and the control loops."},
     {"name": "server", "description": "The server itself."},
 ]
-OPERATIONS = (auth.router, operations.router, server.router)
+OPERATIONS = (auth.router, logins.router, operations.router, server.router)
 """Routes of a server that only schedules."""
 EVERYTHING = (
     batches.router,

@@ -123,6 +123,9 @@ class ClientCore:
         return headers
 
     me = Method(core.me)
+    logins = Method(core.logins)
+    end_login = Method(core.end_login)
+    end_all_logins = Method(core.end_all_logins)
     create_user = Method(core.create_user)
     users = Method(core.users)
     user = Method(core.user)

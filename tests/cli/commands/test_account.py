@@ -10,7 +10,7 @@ import pytest
 from mooring.client.credentials import CredentialStore
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_on_terminal
-from tests.client.fake_server import FakeServer
+from tests.client.fake_server import LOGIN_ID, FakeServer, Refusal
 from tests.client.test_credentials import record_local_server
 
 
@@ -96,11 +96,34 @@ def test_a_token_of_the_environment_is_used(
     assert "user:    admin" in result.stdout
 
 
-def test_logging_out_forgets_the_login(server: FakeServer, mooring: Mooring) -> None:
+def test_logging_out_ends_and_forgets_the_login(server: FakeServer, mooring: Mooring) -> None:
     assert mooring("logout").stdout == f"logged out of {server.url}\n"
+    assert server.last("DELETE", "/api/logins/current").token not in server.tokens
     assert mooring("whoami", "--server", server.url).exit_code == 4
     assert "not logged in to" in mooring("logout", "--server", server.url).stdout
     assert CredentialStore.of_user().servers() == []
+
+
+def test_logging_out_of_a_server_that_fails_forgets_the_login(server: FakeServer, mooring: Mooring) -> None:
+    server.refuse["DELETE", "/api/logins/current"] = Refusal(500, "internal-error", "it failed")
+    result = mooring("logout")
+    assert (result.exit_code, result.stdout) == (0, f"logged out of {server.url}\n")
+    assert "expires by itself: it failed" in result.stderr
+    assert CredentialStore.of_user().servers() == []
+
+
+def test_logins_are_listed_and_revoked(server: FakeServer, mooring: Mooring) -> None:
+    columns = ("-o", "csv", "--columns", "id,from,current,user")
+    assert mooring("token", "list", *columns).stdout.splitlines()[1] == f"{LOGIN_ID},192.0.2.7,yes,admin"
+    assert mooring("token", "list", "--user", "ben", *columns).stdout.splitlines()[1] == f"{LOGIN_ID},192.0.2.7,,ben"
+    assert mooring("token", "list", "-o", "name").stdout == f"{LOGIN_ID}\n"
+    assert mooring("token", "revoke").exit_code == 2
+    assert mooring("token", "revoke", "x", "--all").exit_code == 2
+    assert mooring("token", "revoke", "x", "--user", "ben").exit_code == 2
+    assert mooring("token", "revoke", "--all", "--user", "ben").stdout == "all logins of ben revoked\n"
+    assert server.last("DELETE", "/api/logins").query == {"user": "ben"}
+    assert mooring("token", "revoke", str(LOGIN_ID)).stdout == f"{LOGIN_ID} revoked\n"
+    assert mooring("whoami").exit_code == 4
 
 
 def test_a_changed_password_keeps_this_login_and_ends_the_others(server: FakeServer, mooring: Mooring) -> None:

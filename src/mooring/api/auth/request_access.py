@@ -32,6 +32,7 @@ from mooring.model.tenancy.access import (
 )
 from mooring.model.tenancy.tenants import Principal
 from mooring.store.tenancy import keypairs
+from mooring.store.tenancy import logins as stored_logins
 from mooring.wire.fields import IdempotencyKey
 
 _bearer = HTTPBearer(
@@ -137,9 +138,13 @@ def _address(services: Services, connection: HTTPConnection, shown: str) -> str 
 
 
 async def _by_token(services: Services, text: str) -> Login:
-    claims = services.tokens.verify(text)
+    claims, now = services.tokens.verify(text), services.now()
     async with services.database.read() as connection:
-        return await logins.by_token(connection, claims)
+        login = await logins.by_token(connection, claims)
+    login_id = claims.login_id
+    if login_id is not None and login.noted_at is not None and not stored_logins.use_is_noted(login.noted_at, now):
+        await services.database.write(lambda c: stored_logins.note_use(c, login_id, now), notify=False)
+    return login
 
 
 def _parts(written: str) -> tuple[str, str]:

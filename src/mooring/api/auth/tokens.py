@@ -40,6 +40,8 @@ class Claims:
     """Time of the login by password."""
     key_id: str = ""
     """Of the key that signed the token."""
+    login_id: UUID | None = None
+    """Of the stored login; None in tokens that older servers issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,9 @@ class Tokens:
             raise NotAuthenticated(
                 f"the last login by password is more than {_RENEWABLE.days} days ago; log in again", code="login-again"
             )
-        own = {"epoch": claims.epoch, "auth_time": int(claims.auth_time.timestamp())}
+        own: dict[str, Any] = {"epoch": claims.epoch, "auth_time": int(claims.auth_time.timestamp())}
+        if claims.login_id is not None:
+            own["sid"] = str(claims.login_id)
         text = self._encode(AUDIENCE, str(claims.user_id), now, expires, own)
         return SignedToken(text, int(expires.timestamp()) - int(now.timestamp()))
 
@@ -134,4 +138,11 @@ def _claims(decoded: dict[str, Any], key_id: str) -> Claims:
     epoch, auth_time = decoded["epoch"], decoded["auth_time"]
     if type(epoch) is not int or type(auth_time) is not int:
         raise jwt.InvalidTokenError("a claim has a wrong type")
-    return Claims(UUID(decoded["sub"]), epoch, datetime.fromtimestamp(auth_time, UTC), key_id)
+    login_id = decoded.get("sid")
+    return Claims(
+        UUID(decoded["sub"]),
+        epoch,
+        datetime.fromtimestamp(auth_time, UTC),
+        key_id,
+        None if login_id is None else UUID(login_id),
+    )

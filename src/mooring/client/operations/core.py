@@ -33,6 +33,7 @@ from mooring.wire.tenancy.shares import OccupancyReport, ShareList, WeightReques
 from mooring.wire.tenancy.tenants import RevertRequest
 from mooring.wire.tenancy.users import (
     LoginRequest,
+    LoginView,
     PasswordChange,
     Token,
     UserChange,
@@ -86,6 +87,21 @@ def change_password(old_password: str, new_password: str, *, revoke_keypairs: bo
 def me() -> Operation[UserView]:
     """The user that the token belongs to."""
     return Operation("GET", "/api/auth/me", UserView)
+
+
+def logins(*, user: str | None = None) -> Operation[list[LoginView]]:
+    """Logins by password that have not ended, newest first; those of another user for admins."""
+    return Operation("GET", "/api/logins", list[LoginView], query=given(user=user))
+
+
+def end_login(login_id: str) -> Operation[None]:
+    """End a login, or with `current` the one that is used: no server accepts its tokens any more."""
+    return Operation("DELETE", f"/api/logins/{segment(login_id)}", type(None))
+
+
+def end_all_logins(*, user: str | None = None) -> Operation[None]:
+    """End all logins of a user, including the one that is used."""
+    return Operation("DELETE", "/api/logins", type(None), query=given(user=user))
 
 
 def create_user(request: UserRequest) -> Operation[UserCreated]:

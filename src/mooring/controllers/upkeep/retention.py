@@ -18,10 +18,14 @@ from mooring.store.control import feed
 from mooring.store.core.engine import Connection
 from mooring.store.reservations import due_timeslots
 from mooring.store.scaling import scale_requests
-from mooring.store.tenancy import admin_actions
+from mooring.store.tenancy import admin_actions, logins
 from mooring.store.workloads import idempotency
 
 _Purge = Callable[[Connection, datetime, int], Awaitable[int]]
+
+
+_EXPIRED = timedelta(hours=1)
+"""Logins are deleted this long after their last token expired: clocks of servers differ a little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class RetentionLoop:
             (usage.purge, retention.usage, 1),
             (measured_usage.purge, retention.measures, 10_000),
             (admin_actions.purge_logins, retention.logins, 5000),
+            (logins.purge, _EXPIRED, 5000),
         )
 
     async def once(self) -> bool:

@@ -36,6 +36,8 @@ class Action(StrEnum):
     MAP_ACCOUNT = "choose the account that a user's processes run as"
     SEE_KEYPAIR = "see a keypair"
     CHANGE_KEYPAIR = "change keypairs"
+    SEE_LOGIN = "see a login"
+    END_LOGIN = "end logins"
     SEE_QUOTA = "see a quota and its use"
     CHANGE_QUOTA = "change quotas"
     SEE_CLUSTER = "see pools and nodes"
@@ -91,6 +93,8 @@ _GRANTED: dict[Action, frozenset[_Relation]] = {
     Action.MAP_ACCOUNT: _NOBODY,
     Action.SEE_KEYPAIR: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
     Action.CHANGE_KEYPAIR: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
+    Action.SEE_LOGIN: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
+    Action.END_LOGIN: frozenset({_Relation.DOMAIN_ADMIN, _Relation.OWNER}),
     Action.SEE_QUOTA: frozenset({_Relation.DOMAIN_ADMIN, _Relation.PROJECT_ADMIN, _Relation.OWNER, _Relation.MEMBER}),
     Action.CHANGE_QUOTA: frozenset({_Relation.DOMAIN_ADMIN}),
     Action.SEE_CLUSTER: frozenset({_Relation.ANYBODY}),
@@ -120,6 +124,7 @@ _SEEING = {
     Action.CHANGE_SECRETS: Action.SEE_PROJECT,
     Action.CHANGE_USER: Action.SEE_USER,
     Action.CHANGE_KEYPAIR: Action.SEE_KEYPAIR,
+    Action.END_LOGIN: Action.SEE_LOGIN,
     Action.CHANGE_QUOTA: Action.SEE_QUOTA,
 }
 _READING = frozenset(action for action in Action if action.name.startswith("SEE_"))
@@ -244,10 +249,10 @@ def not_there(what: str) -> NotFound:
 def _relations(principal: Principal, action: Action, target: Target) -> set[_Relation]:
     found = {_Relation.ANYBODY}
     if principal.role is Role.DOMAIN_ADMIN and target.domain_id == principal.domain_id:
-        # To reset the password of an admin, or to make it a keypair, would be to become one.
-        impersonates = action in _IMPERSONATING and target.role is Role.ADMIN
+        # To reset the password of an admin, or to make it a keypair, would be to become one; its logins are not theirs.
+        over_admin = target.role is Role.ADMIN and (action in _IMPERSONATING or action is Action.END_LOGIN)
         of_the_domain_itself = action is Action.CHANGE_QUOTA and target.project_id is None and target.user_id is None
-        if not impersonates and not of_the_domain_itself:
+        if not over_admin and not of_the_domain_itself:
             found.add(_Relation.DOMAIN_ADMIN)
     if target.project_id in principal.administers:
         found.add(_Relation.PROJECT_ADMIN)

@@ -84,6 +84,21 @@ identities = Table(
     UniqueConstraint("issuer", "subject"),
 )
 
+logins = Table(
+    "logins",
+    metadata,
+    # Logins by password that have not ended; tokens carry the id. Deleting a row ends its tokens.
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True),
+    # The client's address at the login.
+    Column("address", String(63)),
+    Column("created_at", UtcDateTime, nullable=False),
+    # To a few minutes.
+    Column("last_used_at", UtcDateTime, nullable=False),
+    # The end of its newest token.
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
+)
+
 keypairs = Table(
     "keypairs",
     metadata,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import bindparam, select
@@ -15,7 +16,7 @@ from mooring.model.tenancy.tenants import Principal, Role
 from mooring.store.core.batch_sql import among
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import domains as domain_table
-from mooring.store.tables import memberships, signing_keys
+from mooring.store.tables import logins, memberships, signing_keys
 from mooring.store.tables import projects as project_table
 from mooring.store.tables import users as user_table
 from mooring.store.tenancy import domains, keypairs, users
@@ -47,7 +48,14 @@ _ACCOUNTS = (
 )
 _ACCOUNT = _ACCOUNTS.where(user_table.c.id == bindparam("user_id"))
 _OF_TOKEN = _ACCOUNT.add_columns(
-    select(signing_keys.c.revoked_at).where(signing_keys.c.id == bindparam("key_id")).scalar_subquery().label("revoked")
+    select(signing_keys.c.revoked_at)
+    .where(signing_keys.c.id == bindparam("key_id"))
+    .scalar_subquery()
+    .label("revoked"),
+    select(logins.c.last_used_at)
+    .where(logins.c.id == bindparam("login_id"), logins.c.user_id == bindparam("user_id"))
+    .scalar_subquery()
+    .label("login_used_at"),
 )
 """Built once, because every request with a token runs it."""
 
@@ -108,10 +116,21 @@ async def account(connection: AsyncConnection, user_id: UUID) -> UserAccount | N
     return _account(rows) if rows else None
 
 
-async def account_of_token(connection: AsyncConnection, user_id: UUID, key_id: str) -> tuple[UserAccount | None, bool]:
-    """Return the account, and whether the key that signed the user's token is revoked."""
-    rows = (await connection.execute(_OF_TOKEN, {"user_id": user_id, "key_id": key_id})).all()
-    return (_account(rows), rows[0].revoked is not None) if rows else (None, False)
+class TokenState(NamedTuple):
+    """The account of a token, None if the user is gone, and what else decides whether the token is valid."""
+
+    account: UserAccount | None
+    key_revoked: bool = False
+    login_used_at: datetime | None = None
+    """The noted last use of its login; None: it has ended."""
+
+
+async def account_of_token(
+    connection: AsyncConnection, user_id: UUID, key_id: str, login_id: UUID | None
+) -> TokenState:
+    values = {"user_id": user_id, "key_id": key_id, "login_id": login_id}
+    rows = (await connection.execute(_OF_TOKEN, values)).all()
+    return TokenState(_account(rows), rows[0].revoked is not None, rows[0].login_used_at) if rows else TokenState(None)
 
 
 async def accounts(connection: AsyncConnection, user_ids: Collection[UUID]) -> dict[UUID, UserAccount]:

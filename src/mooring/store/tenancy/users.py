@@ -35,7 +35,7 @@ from mooring.store.tables import (
 )
 from mooring.store.tables import keypairs as keypair_table
 from mooring.store.tables import projects as project_table
-from mooring.store.tenancy import admin_actions, keypairs, projects
+from mooring.store.tenancy import admin_actions, keypairs, logins, projects
 from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.tenancy.policies import id_of, notify
 from mooring.store.tenancy.tenant_cleanup import forget
@@ -325,7 +325,17 @@ async def _set_password(connection: AsyncConnection, user_id: UUID, username: st
         )
 
 
+async def end_logins(connection: AsyncConnection, user: User, *, actor: Actor, now: datetime) -> int:
+    """End all logins of a user; return the number of those that were stored."""
+    ended = await logins.end_all(connection, user.id)
+    await _end_tokens(connection, user.id)
+    before = {"logins": ended}
+    await admin_actions.record(connection, actor, "revoke-logins", "user", user.username, now=now, before=before)
+    return ended
+
+
 async def _end_tokens(connection: AsyncConnection, user_id: UUID) -> int:
+    await logins.end_all(connection, user_id)
     found = await connection.execute(
         update(users)
         .where(users.c.id == user_id)

@@ -23,6 +23,22 @@ class Token(Answer):
     """Seconds."""
 
 
+class LoginView(Answer):
+    """A login by password that has not ended."""
+
+    id: UUID
+    user: str
+    address: str | None
+    """The client's address at the login."""
+    created_at: datetime
+    last_used_at: datetime
+    """To a few minutes."""
+    expires_at: datetime
+    """It ends then unless it is renewed."""
+    current: bool = False
+    """It is the login of this request."""
+
+
 class PasswordChange(Request):
     old_password: Annotated[str, StringConstraints(max_length=256), UNSHOWN]
     new_password: Annotated[Password, UNSHOWN]

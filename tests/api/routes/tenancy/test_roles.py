@@ -211,6 +211,8 @@ ROUTES = """
     200   200  200  200  404   200  200  GET    /api/deployment/status/{web}
     202   202  202  202  404   403  403  POST   /api/deployment/scale/{web} {"replicas":1}
     202   202  202  202  202   404  202  DELETE /api/deployment/web-{who}
+    200   200  404  200  404   200  200  GET    /api/logins?user=uma
+    204   403  404  404  404   403  403  DELETE /api/logins?user=admin
 """
 BODIES: dict[str, dict[str, Any]] = {
     "$work": {"containers": [{"image": "a"}]},
@@ -238,6 +240,7 @@ APART = {
     "GET /metrics",
     "POST /api/auth/login",
     "POST /api/auth/password",
+    "DELETE /api/logins/{login_id}",
     "GET /api/events/stream",
 }
 ROLES = ["admin", "dora", "paul", "uma", "frank", "read", "work"]

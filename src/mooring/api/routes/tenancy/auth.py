@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,7 +16,8 @@ from mooring.api.serializers import user_view
 from mooring.api.services import Services
 from mooring.model.errors import NotAllowed, NotAuthenticated, Unavailable
 from mooring.store.core.engine import Connection
-from mooring.store.tenancy import keypairs, signing_keys, users
+from mooring.store.core.ids import new_id
+from mooring.store.tenancy import keypairs, logins, signing_keys, users
 from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.tenancy.users import Credentials
 from mooring.wire.tenancy.users import LoginRequest, PasswordChange, Token, UserView
@@ -37,13 +39,19 @@ async def login(services: Served, login: LoginRequest, request: Request, respons
         await services.login_records.failed(login.username, found, address, services.now())
         raise NotAuthenticated("this user is deactivated; ask an admin", code="user-inactive")
     await services.login_records.succeeded(login.username, found, address, services.now())
-    return await _token(services, Claims(found.user_id, found.token_epoch, services.now()), response)
+    return await _new_login(services, found.user_id, found.token_epoch, address, response)
 
 
 @router.post("/renew", operation_id="renew", responses=problems(401, 403, 503))
 async def renew(services: Served, claims: ByPassword, response: Response) -> Token:
     """A fresh token for one that is still valid, until the login by password is seven days ago."""
-    return await _token(services, claims, response)
+    token = await _token(services, claims, response)
+    login_id, at = claims.login_id, services.now()
+    if login_id is not None:
+        until = at + timedelta(seconds=token.expires_in)
+        if not await services.database.write(lambda c: logins.prolong(c, login_id, now=at, until=until), notify=False):
+            raise NotAuthenticated("this login was ended; log in again", code="token-revoked")
+    return token
 
 
 @router.post("/password", operation_id="change_password", responses=problems(401, 403, 409, 422, 503))
@@ -74,7 +82,7 @@ async def change_password(
         )
 
     epoch = await services.database.write(work)
-    return await _token(services, Claims(principal.user_id, epoch, services.now()), response)
+    return await _new_login(services, principal.user_id, epoch, principal.address, response)
 
 
 @router.get("/me", operation_id="me", responses=problems(401, 503))
@@ -111,6 +119,17 @@ async def _verified(services: Services, username: str, password: str, request: R
             return None
     throttle.succeeded(username, address)
     return found
+
+
+async def _new_login(services: Services, user_id: UUID, epoch: int, address: str | None, response: Response) -> Token:
+    """Return the first token of a login, which is stored so that it can be listed and ended."""
+    login_id, at = new_id(), services.now()
+    token = await _token(services, Claims(user_id, epoch, at, login_id=login_id), response)
+    until = at + timedelta(seconds=token.expires_in)
+    await services.database.write(
+        lambda c: logins.add(c, login_id, user_id, address=address, now=at, until=until), notify=False
+    )
+    return token
 
 
 async def _token(services: Services, claims: Claims, response: Response) -> Token:

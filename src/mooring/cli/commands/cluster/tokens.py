@@ -1,4 +1,4 @@
-"""`mooring token create`: join tokens for machines."""
+"""`mooring token`: join tokens for machines, and the logins of users."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from mooring.cli.exits import say
 from mooring.cli.help import App
 from mooring.cli.input.durations import seconds_at_least
+from mooring.cli.input.groups import with_groups
 from mooring.cli.input.options import (
     CLUSTER,
     LabelOption,
@@ -18,17 +19,30 @@ from mooring.cli.input.options import (
     ServerOption,
     TaintOption,
 )
-from mooring.cli.rendering.formatting import instant
-from mooring.cli.rendering.output import Format, show_document
+from mooring.cli.rendering.formatting import age, instant
+from mooring.cli.rendering.output import TABLE, Column, Format, Listing, show_document, show_line, show_table
+from mooring.model.errors import InvalidInput
 
 app = App()
-token_app = App(help="Manage join tokens for machines.", no_args_is_help=True)
+token_app = App(help="Create join tokens for machines; list and revoke logins.", no_args_is_help=True)
 app.add_typer(token_app, name="token", rich_help_panel=CLUSTER)
+
+
+UserOption = Annotated[str | None, typer.Option(metavar="NAME", help="User (default: you); for administrators.")]
+_COLUMNS = (
+    Column("ID", drop=0),
+    Column("CREATED"),
+    Column("LAST USED", number=True),
+    Column("FROM"),
+    Column("EXPIRES"),
+    Column("CURRENT"),
+    Column("USER", wide=True),
+)
 
 
 @token_app.callback()
 def token() -> None:
-    """Manage join tokens for machines."""
+    """Create join tokens for machines; list and revoke logins."""
 
 
 @token_app.command()
@@ -77,3 +91,52 @@ def create(
     say(f"run this on the machine before {instant(made.expires_at)}; the token works once, for {made.name}")
     if is_loopback(address):
         say(f"hint: other machines cannot reach {address}; use an address of the server that they can reach")
+
+
+@token_app.command("list")
+@with_groups
+def list_logins(user: UserOption = None, output: Listing = TABLE, server: ServerOption = None) -> None:
+    """List logins that have not ended. The last use is noted to 5 minutes."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        found = client.logins(user=user)
+    if output.is_document:
+        show_document(found, output)
+        return
+    rows = [
+        [
+            str(each.id),
+            instant(each.created_at),
+            age(each.last_used_at),
+            each.address or "",
+            instant(each.expires_at),
+            "yes" if each.current else "",
+            each.user,
+        ]
+        for each in found
+    ]
+    show_table(_COLUMNS, rows, output)
+
+
+@token_app.command()
+def revoke(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of logins.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Revoke all logins of the user, even this one.")] = False,
+    user: UserOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Revoke logins. Their tokens end at once on every server; keypairs stay valid."""
+    from mooring.cli.connection import connect
+
+    if bool(ids) is everything:
+        raise typer.BadParameter("give ids of logins, or --all")
+    if user is not None and not everything:
+        raise InvalidInput("--user needs --all; the id of a login says whose it is")
+    with connect(server) as client:
+        if everything:
+            client.end_all_logins(user=user)
+            show_line(f"all logins of {user} revoked" if user else "all your logins revoked; log in again")
+        for each in ids or ():
+            client.end_login(each)
+            show_line(f"{each} revoked")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mooring.cli.exits import say
 from mooring.cli.help import App
 from mooring.cli.input.options import ACCOUNT, OutputOption, ServerOption
 from mooring.cli.input.prompts import ask_new_password, ask_password, read_lines
@@ -18,12 +19,15 @@ from mooring.cli.rendering.output import (
     show_fields,
     show_line,
 )
-from mooring.model.errors import InvalidInput
+from mooring.model.errors import InvalidInput, MooringError, NotAuthenticated, NotFound
 
 if TYPE_CHECKING:
+    from mooring.client.credentials import Login
     from mooring.client.local import LocalServer
 
 app = App()
+
+_LOGOUT_SECONDS = 5.0
 
 CaFileOption = Annotated[
     Path | None, typer.Option("--ca-file", metavar="FILE", help="CA certificate of the server (PEM).")
@@ -74,12 +78,15 @@ def logout(
     all_: Annotated[bool, typer.Option("--all", help="Remove the logins to all servers.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Remove the stored login from this machine."""
+    """End the stored login, and remove it from this machine. A keypair is only removed."""
     from mooring.client.address import resolve_server
     from mooring.client.credentials import CredentialStore
 
     store = CredentialStore.of_user()
     for address in store.servers() if all_ else [resolve_server(server, store)]:
+        stored = store.get(address)
+        if stored is not None and not stored.keypair:
+            _end_login(address, stored)
         known = store.forget(address)
         show_line(f"logged out of {address}" if known else f"not logged in to {address}")
 
@@ -133,6 +140,20 @@ def whoami(output: OutputOption = Format.TABLE, server: ServerOption = None) -> 
             ("server", address),
         ]
     )
+
+
+def _end_login(address: str, stored: Login) -> None:
+    """End the login at its server, if the server answers and the login has not ended already."""
+    from mooring.client import Client
+
+    try:
+        # With the token alone: no renewal, and no new login from the data folder.
+        with Client(address, token=stored.token, ca_file=stored.ca_file, timeout_seconds=_LOGOUT_SECONDS) as client:
+            client.end_login("current")
+    except (NotAuthenticated, NotFound):
+        return
+    except MooringError as problem:
+        say(f"{address}: the login was not ended there and expires by itself: {problem.message}")
 
 
 def _keep_keypair(access_key: str, secret_stdin: bool, ca_file: Path | None, server: str | None) -> None:

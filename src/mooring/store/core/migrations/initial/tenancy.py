@@ -20,6 +20,7 @@ TABLES = (
     "secrets",
     "users",
     "identities",
+    "logins",
     "keypairs",
     "memberships",
 )
@@ -167,6 +168,19 @@ def create() -> None:
         sa.UniqueConstraint("issuer", "subject", name=op.f("uq_identities_issuer_subject")),
     )
     op.create_index(op.f("ix_identities_user_id"), "identities", ["user_id"])
+    op.create_table(
+        "logins",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("user_id", Id(), nullable=False),
+        sa.Column("address", sa.String(length=63), nullable=True),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
+        sa.Column("last_used_at", UtcDateTime(), nullable=False),
+        sa.Column("expires_at", UtcDateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_logins_user_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_logins")),
+    )
+    op.create_index(op.f("ix_logins_user_id"), "logins", ["user_id"])
+    op.create_index(op.f("ix_logins_expires_at"), "logins", ["expires_at"])
     op.create_table(
         "keypairs",
         sa.Column("access_key", sa.String(length=40), nullable=False),
