@@ -143,6 +143,9 @@ class Settings(BaseModel):
     )
     upload_max_mb: int = Field(5000, ge=1, description="largest folder that can be uploaded, in MB")
     upload_quota_mb: int = Field(20_000, ge=1, description="uploaded files that are kept for one project, in MB")
+    upload_user_quota_mb: int = Field(
+        10_000, ge=1, description="uploaded files that are kept for one user, in all projects together, in MB"
+    )
     upload_retention_days: float = Field(
         7.0, gt=0, description="how long uploaded files are kept after their last use; work in progress keeps them"
     )

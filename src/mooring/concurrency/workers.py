@@ -25,3 +25,23 @@ async def off_loop(function: Callable[P, R], /, *arguments: P.args, **named: P.k
     context = contextvars.copy_context()
     call = partial(context.run, partial(function, *arguments, **named))
     return await asyncio.get_running_loop().run_in_executor(_executor, call)
+
+
+async def uninterrupted(function: Callable[P, R], /, *arguments: P.args, **named: P.kwargs) -> R:
+    """Run the function in a thread of the loop's executor; a cancellation is raised only after the function has ended.
+
+    For functions that use what the caller releases when it is cancelled: a descriptor, whose number another file gets
+    next, or the lock of a transaction.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as cancellation:
+            cancelled = cancellation
+    if cancelled is not None:
+        if not running.cancelled():
+            running.exception()  # retrieved: the caller gets the cancellation instead
+        raise cancelled
+    return running.result()

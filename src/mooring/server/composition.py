@@ -273,7 +273,11 @@ def _limits(settings: Settings) -> DeploymentLimits:
 
 
 def _upload_limits(settings: Settings) -> UploadLimits:
-    return UploadLimits(project_bytes=settings.upload_quota_mb * 10**6, upload_bytes=settings.upload_max_mb * 10**6)
+    return UploadLimits(
+        project_bytes=settings.upload_quota_mb * 10**6,
+        user_bytes=settings.upload_user_quota_mb * 10**6,
+        upload_bytes=settings.upload_max_mb * 10**6,
+    )
 
 
 def _pace(settings: Settings) -> Pace:

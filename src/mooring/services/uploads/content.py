@@ -1,7 +1,8 @@
 """The folder with the content of uploads: a file per chunk, named by project and digest. Blocking.
 
-A chunk is present when its file has its size; a file appears under its name only after its content was verified.
-Nothing is synced to disk: content that a power failure damages is found when it is read, and is missing from then on.
+A chunk is present when its file has its size. A file gets its name only after its content was verified and synced to
+disk, and the names of an upload's files are synced before it counts as complete: a crash of the machine damages nothing
+and loses nothing that was confirmed. Content that a disk damages is found when it is read, and is missing from then on.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -58,26 +58,57 @@ class ContentFolder:
                 while piece := file.read(_PIECE_BYTES):
                     hashed.update(piece)
                     yield piece
+                if hashed.hexdigest() == chunk.digest:
+                    return
+                # Unless the chunk was uploaded again meanwhile.
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    path.unlink(missing_ok=True)
         except FileNotFoundError:
-            raise _lost() from None
-        if hashed.hexdigest() != chunk.digest:
-            path.unlink(missing_ok=True)
-            raise _lost()
+            pass
+        raise _lost()
+
+    def sync(self, project_id: UUID, chunks: Iterable[Chunk]) -> None:
+        """Write the names of these chunks to disk, so that a crash of the machine does not lose their files."""
+        own = self._root / str(project_id)
+        for folder in (*{self._path(project_id, chunk.digest).parent for chunk in chunks}, own, self._root):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def remove(self, project_id: UUID, digests: Iterable[str]) -> None:
         for digest in digests:
             self._path(project_id, digest).unlink(missing_ok=True)
 
-    def clean_up(self, projects: Collection[UUID], partial_before: float) -> None:
-        """Remove the folders of projects that have no uploads, and what is left of interrupted requests."""
+    def projects(self) -> list[UUID]:
+        """Return the projects that have a folder here."""
+        found: list[UUID] = []
         for folder in self._root.iterdir():
-            with contextlib.suppress(ValueError, OSError):
-                if UUID(folder.name) not in projects and folder.stat().st_mtime < partial_before:
-                    shutil.rmtree(folder)
-                    continue
-                for partial in folder.glob(f"*/{_PARTIAL}*"):
-                    if partial.stat().st_mtime < partial_before:
-                        partial.unlink(missing_ok=True)
+            with contextlib.suppress(ValueError):
+                found.append(UUID(folder.name))
+        return found
+
+    def digests(self, project_id: UUID) -> list[str]:
+        """Return the chunks of a project that have a file."""
+        return [path.name for path in self._files(project_id) if not path.name.startswith(_PARTIAL)]
+
+    def remove_partial(self, project_id: UUID, before: float) -> None:
+        """Remove the remains of interrupted requests."""
+        for path in self._files(project_id):
+            with contextlib.suppress(FileNotFoundError):
+                if path.name.startswith(_PARTIAL) and path.stat().st_mtime < before:
+                    path.unlink()
+
+    def remove_empty(self, project_id: UUID) -> None:
+        """Remove the folders of a project that are empty; none must be in use."""
+        own = self._root / str(project_id)
+        for folder in (*own.glob("*"), own):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _files(self, project_id: UUID) -> Iterator[Path]:
+        return (self._root / str(project_id)).glob("*/*")
 
     def _has(self, project_id: UUID, chunk: Chunk) -> bool:
         try:
@@ -114,14 +145,21 @@ class Receiving:
 
     def add(self, piece: bytes | memoryview) -> None:
         self._hashed.update(piece)
-        self._file.write(piece)
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def finish(self) -> None:
-        """Keep the chunk; raise InvalidInput if it is not the announced content."""
-        self._file.close()
+        """Write the content to disk; raise InvalidInput if it is not the announced content."""
         if self._hashed.hexdigest() != self._chunk.digest:
             raise InvalidInput("the content of a chunk is not the one that the manifest names", code="wrong-chunk")
-        self._temporary.replace(self._path)
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def keep(self) -> None:
+        """Give the finished chunk its name; the second call changes nothing."""
+        with contextlib.suppress(FileNotFoundError):
+            self._temporary.replace(self._path)
 
     def close(self) -> None:
         self._file.close()

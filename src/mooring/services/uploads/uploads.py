@@ -14,15 +14,16 @@ from functools import lru_cache
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.concurrency.workers import off_loop
+from mooring.concurrency.workers import off_loop, uninterrupted
 from mooring.model.errors import Conflict, InvalidInput, Unavailable
 from mooring.model.tenancy.access import Action, not_there, require
 from mooring.model.tenancy.tenants import Principal
 from mooring.services.acting_project import ActingProjects
 from mooring.services.uploads.content import ContentFolder, Receiving
 from mooring.store.core.engine import Connection, Database
+from mooring.store.uploads import chunks as stored_chunks
 from mooring.store.uploads import uploads
-from mooring.store.uploads.uploads import Declared, Upload
+from mooring.store.uploads.uploads import Declared, Quotas, Upload
 from mooring.wire.workloads.uploads import (
     MAX_REQUEST_BYTES,
     Chunk,
@@ -34,7 +35,7 @@ from mooring.wire.workloads.uploads import (
 )
 
 _CACHED_MANIFESTS = 8
-_REMOVED_AT_ONCE = 1000
+_REMOVED_AT_ONCE = 500
 _BUFFER_BYTES = 256 * 1024
 
 
@@ -42,6 +43,8 @@ _BUFFER_BYTES = 256 * 1024
 class UploadLimits:
     project_bytes: int = 20 * 10**9
     """Quota of a project for all of its uploads."""
+    user_bytes: int = 10 * 10**9
+    """Quota of a user for all uploads that the user declared, in all projects together."""
     upload_bytes: int = 5 * 10**9
     """Maximum size of one upload."""
 
@@ -59,33 +62,19 @@ class Uploads:
         """Accept the manifest of a folder; the answer names the chunks that the client has to send."""
         require(principal, Action.SUBMIT)
         acting = await self._acting_projects.resolve(principal, project, create_keypair=False)
-        read = await off_loop(read_manifest, manifest)
-        if read.size > self._limits.upload_bytes:
+        store_id = await off_loop(self.content.store_id)
+        declared, chunks = await off_loop(_declared, acting.project_id, store_id, manifest)
+        if declared.size > self._limits.upload_bytes:
             raise InvalidInput(
-                f"the folder has {read.size / 1e6:,.1f} MB, and an upload may have "
+                f"the folder has {declared.size / 1e6:,.1f} MB, and an upload may have "
                 f"{self._limits.upload_bytes / 1e6:,.1f} MB; leave files out with .mooringignore, or keep large data "
                 "in a volume",
                 code="upload-too-large",
             )
-        chunks = await off_loop(read.chunks)
-        declared = Declared(
-            project_id=acting.project_id,
-            digest=await off_loop(digest_of, manifest),
-            manifest=manifest,
-            store_id=await off_loop(self.content.store_id),
-            size=read.size,
-            files=read.files,
-            chunks={chunk.digest: chunk.size for chunk in chunks},
-        )
+        quotas = Quotas(self._limits.project_bytes, self._limits.user_bytes)
 
         async def work(connection: Connection) -> Upload:
-            return await uploads.declare(
-                connection,
-                declared,
-                quota_bytes=self._limits.project_bytes,
-                user_id=acting.user_id,
-                now=now(),
-            )
+            return await uploads.declare(connection, declared, quotas=quotas, user_id=acting.user_id, now=now())
 
         upload = await self._database.write(work, notify=False)
         return await self._checked(upload, chunks)
@@ -117,21 +106,27 @@ class Uploads:
         wanted = _selected(await self._chunks_of(upload), asked)
         await self._database.write(lambda c: uploads.used(c, upload.id, now()), notify=False)
         reader = _Reader(body)
-        for chunk in wanted:
-            receiving = await asyncio.to_thread(self.content.receive, upload.project_id, chunk)
+        arrived: list[Receiving] = []
+        try:
             try:
-                await self._receive_chunk(reader, receiving, chunk)
-                await asyncio.to_thread(receiving.finish)
-            finally:
+                for chunk in wanted:
+                    await self._receive_chunk(reader, upload, chunk, arrived)
+                if await reader.next(1):
+                    raise InvalidInput("the body is longer than the chunks that it names", code="wrong-chunk")
+            except Exception:
+                await self._keep(upload, arrived)
+                raise
+            await self._keep(upload, arrived)
+        finally:
+            for receiving in arrived:
                 receiving.close()
-        if await reader.next(1):
-            raise InvalidInput("the body is longer than the chunks that it names", code="wrong-chunk")
 
     async def remove(self, principal: Principal, upload_id: UUID) -> None:
         """Remove an upload that no workload uses."""
         require(principal, Action.SUBMIT)
         upload = await self.find(principal, upload_id)
         if not await remove(self._database, self.content, upload_id, before=None):
+            await self.find(principal, upload_id)
             raise Conflict(f"a workload uses upload {upload.id}; it can be removed when that has ended", code="in-use")
 
     async def manifest_for_node(self, node_id: UUID, upload_id: UUID) -> bytes:
@@ -163,14 +158,36 @@ class Uploads:
             while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
                 yield piece
 
-    async def _receive_chunk(self, reader: _Reader, receiving: Receiving, chunk: Chunk) -> None:
-        left = chunk.size
-        while left:
-            piece = await reader.next(min(left, _BUFFER_BYTES))
-            if not piece:
-                raise InvalidInput("the body ends before the chunks that it names", code="wrong-chunk")
-            await asyncio.to_thread(receiving.add, piece)
-            left -= len(piece)
+    async def _receive_chunk(self, reader: _Reader, upload: Upload, chunk: Chunk, arrived: list[Receiving]) -> None:
+        """Receive a chunk, and add it to `arrived` once its content is verified and on disk."""
+        receiving = await uninterrupted(self.content.receive, upload.project_id, chunk)
+        try:
+            left = chunk.size
+            while left:
+                piece = await reader.next(min(left, _BUFFER_BYTES))
+                if not piece:
+                    raise InvalidInput("the body ends before the chunks that it names", code="wrong-chunk")
+                await uninterrupted(receiving.add, piece)
+                left -= len(piece)
+            await uninterrupted(receiving.finish)
+        except BaseException:
+            receiving.close()
+            raise
+        arrived.append(receiving)
+
+    async def _keep(self, upload: Upload, arrived: Sequence[Receiving]) -> None:
+        """Give chunks their names while the upload is locked against removal: content without an upload would be
+        charged to nobody. Raise NotFound if the upload was removed.
+        """
+
+        async def work(connection: Connection) -> bool:
+            there = await uploads.used(connection, upload.id, now())
+            if there:
+                await uninterrupted(_keep_all, arrived)
+            return there
+
+        if arrived and not await self._database.write(work, notify=False):
+            raise not_there(f"upload {upload.id}")
 
     async def _checked(self, upload: Upload, chunks: Sequence[Chunk]) -> UploadView:
         """Return the upload with the chunks that are missing, and store whether it is complete."""
@@ -179,8 +196,13 @@ class Uploads:
         missing = await off_loop(self.content.missing, upload.project_id, chunks)
         complete = not missing
         if complete != (upload.completed_at is not None):
-            await self._database.write(lambda c: uploads.used(c, upload.id, now(), complete=complete), notify=False)
-        return _view(upload, complete=complete, missing=runs(missing))
+            if complete:
+                await asyncio.to_thread(self.content.sync, upload.project_id, chunks)
+            if not await self._database.write(
+                lambda c: uploads.used(c, upload.id, now(), complete=complete), notify=False
+            ):
+                raise not_there(f"upload {upload.id}")
+        return _view(upload, complete=complete, missing=await off_loop(runs, missing))
 
     async def _chunks_of(self, upload: Upload) -> tuple[Chunk, ...]:
         if upload.store_id != await off_loop(self.content.store_id):
@@ -193,27 +215,37 @@ class Uploads:
 
 
 async def remove(database: Database, content: ContentFolder, upload_id: UUID, *, before: datetime | None) -> bool:
-    """Remove an upload and the chunks that no other upload of its project has; return False if it is in use.
-
-    In several transactions, each with the deletion of the content that it forgets.
-    """
+    """Remove an upload and the chunks that no other upload of its project has; return False if it is in use."""
     async with database.read() as connection:
         manifest = await uploads.manifest(connection, upload_id)
     if manifest is None:
         return True
-    digests = {chunk.digest for chunk in await off_loop(_chunks_of, manifest)}
+    digests = await off_loop(_digests_of, manifest)
 
-    async def work(connection: Connection) -> list[str] | None:
-        found = await uploads.remove_some(connection, upload_id, digests, before=before, limit=_REMOVED_AT_ONCE)
-        if found is None:
-            return None
-        project_id, gone = found
-        await asyncio.to_thread(content.remove, project_id, gone)
-        return gone
+    async def work(connection: Connection) -> UUID | None:
+        return await uploads.remove(connection, upload_id, digests, before=before)
 
-    while gone := await database.write(work, notify=False):
+    project_id = await database.write(work, notify=False)
+    if project_id is not None:
+        await remove_unused(database, content, project_id)
+    return project_id is not None
+
+
+async def remove_unused(database: Database, content: ContentFolder, project_id: UUID) -> None:
+    """Remove the content of unused chunks of a project, then their rows, so that content is charged while it exists.
+
+    The project is locked meanwhile: no upload can begin to use a chunk whose content is being removed.
+    """
+
+    async def work(connection: Connection) -> int:
+        digests = await stored_chunks.unused(connection, project_id, _REMOVED_AT_ONCE)
+        if digests:
+            await uninterrupted(content.remove, project_id, digests)
+            await stored_chunks.forget(connection, project_id, digests)
+        return len(digests)
+
+    while await database.write(work, notify=False):
         pass
-    return gone is not None
 
 
 class _Reader:
@@ -234,8 +266,32 @@ class _Reader:
         return piece
 
 
+def _declared(project_id: UUID, store_id: str, manifest: bytes) -> tuple[Declared, list[Chunk]]:
+    read = read_manifest(manifest)
+    chunks = read.chunks()
+    declared = Declared(
+        project_id=project_id,
+        digest=digest_of(manifest),
+        manifest=manifest,
+        store_id=store_id,
+        size=read.size,
+        files=read.files,
+        chunks=[(chunk.digest, chunk.size) for chunk in chunks],
+    )
+    return declared, chunks
+
+
 def _chunks_of(manifest: bytes) -> tuple[Chunk, ...]:
     return tuple(read_manifest(manifest).chunks())
+
+
+def _digests_of(manifest: bytes) -> list[str]:
+    return [chunk.digest for chunk in _chunks_of(manifest)]
+
+
+def _keep_all(arrived: Sequence[Receiving]) -> None:
+    for receiving in arrived:
+        receiving.keep()
 
 
 def _selected(chunks: Sequence[Chunk], asked: str) -> list[Chunk]:

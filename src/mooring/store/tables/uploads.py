@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, String, Table, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    UniqueConstraint,
+    text,
+)
 
 from mooring.store.core.types import Id, UtcDateTime
 from mooring.store.tables.base import metadata
@@ -17,12 +28,12 @@ uploads = Table(
     Column("manifest", LargeBinary, nullable=False),
     # The id of the folder that has its chunks.
     Column("store_id", String(32), nullable=False),
-    # Bytes of the manifest, which count against the project's quota.
+    # Bytes that the manifest is charged for: its size, at least those of a disk block.
     Column("manifest_bytes", Integer, nullable=False),
     # Total bytes and number of its files.
     Column("size", BigInteger, nullable=False),
     Column("files", Integer, nullable=False),
-    Column("created_by", Id, ForeignKey("users.id", ondelete="SET NULL")),
+    Column("created_by", Id, ForeignKey("users.id", ondelete="SET NULL"), index=True),
     Column("created_at", UtcDateTime, nullable=False),
     # Null until every chunk has arrived.
     Column("completed_at", UtcDateTime),
@@ -37,4 +48,9 @@ upload_chunks = Table(
     Column("digest", String(64), primary_key=True),
     # Bytes that it is charged for: its size, at least those of a disk block.
     Column("charged_bytes", Integer, nullable=False),
+    # The user who declared it first.
+    Column("charged_to", Id, ForeignKey("users.id", ondelete="SET NULL"), index=True),
+    # Number of uploads of the project that contain it. At 0 its content is removed, then its row.
+    Column("uses", Integer, nullable=False),
+    Index("ix_upload_chunks_unused", "project_id", sqlite_where=text("uses = 0"), postgresql_where=text("uses = 0")),
 )

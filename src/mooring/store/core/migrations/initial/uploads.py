@@ -36,14 +36,28 @@ def create() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_uploads")),
         sa.UniqueConstraint("project_id", "digest", name=op.f("uq_uploads_project_id_digest")),
     )
+    op.create_index(op.f("ix_uploads_created_by"), "uploads", ["created_by"])
     op.create_index(op.f("ix_uploads_used_at"), "uploads", ["used_at"])
     op.create_table(
         "upload_chunks",
         sa.Column("project_id", Id(), nullable=False),
         sa.Column("digest", sa.String(length=64), nullable=False),
         sa.Column("charged_bytes", sa.Integer(), nullable=False),
+        sa.Column("charged_to", Id(), nullable=True),
+        sa.Column("uses", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["charged_to"], ["users.id"], name=op.f("fk_upload_chunks_charged_to"), ondelete="SET NULL"
+        ),
         sa.ForeignKeyConstraint(
             ["project_id"], ["projects.id"], name=op.f("fk_upload_chunks_project_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("project_id", "digest", name=op.f("pk_upload_chunks")),
+    )
+    op.create_index(op.f("ix_upload_chunks_charged_to"), "upload_chunks", ["charged_to"])
+    op.create_index(
+        "ix_upload_chunks_unused",
+        "upload_chunks",
+        ["project_id"],
+        sqlite_where=sa.text("uses = 0"),
+        postgresql_where=sa.text("uses = 0"),
     )
