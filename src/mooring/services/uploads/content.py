@@ -12,6 +12,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -21,6 +22,8 @@ from mooring.wire.workloads.uploads import Chunk
 _PIECE_BYTES = 256 * 1024
 _ID = "store-id"
 _PARTIAL = ".partial-"
+_syncing = ThreadPoolExecutor(max_workers=4, thread_name_prefix="upload-sync")
+"""File systems commit concurrent syncs together, so that many small files take a fraction of the time."""
 
 
 class ContentFolder:
@@ -71,11 +74,7 @@ class ContentFolder:
         """Write the names of these chunks to disk, so that a crash of the machine does not lose their files."""
         own = self._root / str(project_id)
         for folder in (*{self._path(project_id, chunk.digest).parent for chunk in chunks}, own, self._root):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(folder)
 
     def remove(self, project_id: UUID, digests: Iterable[str]) -> None:
         for digest in digests:
@@ -150,20 +149,37 @@ class Receiving:
             rest = rest[self._file.write(rest) :]
 
     def finish(self) -> None:
-        """Write the content to disk; raise InvalidInput if it is not the announced content."""
+        """Close the file; raise InvalidInput if it does not have the announced content."""
+        self._file.close()
         if self._hashed.hexdigest() != self._chunk.digest:
             raise InvalidInput("the content of a chunk is not the one that the manifest names", code="wrong-chunk")
-        os.fsync(self._file.fileno())
-        self._file.close()
+
+    def sync(self) -> None:
+        """Write the content to disk. The file is opened again: finished chunks hold no descriptors."""
+        _sync(self._temporary)
 
     def keep(self) -> None:
-        """Give the finished chunk its name; the second call changes nothing."""
+        """Give the synced chunk its name; the second call changes nothing."""
         with contextlib.suppress(FileNotFoundError):
             self._temporary.replace(self._path)
 
     def close(self) -> None:
         self._file.close()
         self._temporary.unlink(missing_ok=True)
+
+
+def sync_all(arrived: Iterable[Receiving]) -> None:
+    """Write the content of finished chunks to disk."""
+    for _ in _syncing.map(Receiving.sync, arrived):
+        pass
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _lost() -> Unavailable:

@@ -19,7 +19,7 @@ from mooring.model.errors import Conflict, InvalidInput, Unavailable
 from mooring.model.tenancy.access import Action, not_there, require
 from mooring.model.tenancy.tenants import Principal
 from mooring.services.acting_project import ActingProjects
-from mooring.services.uploads.content import ContentFolder, Receiving
+from mooring.services.uploads.content import ContentFolder, Receiving, sync_all
 from mooring.store.core.engine import Connection, Database
 from mooring.store.uploads import chunks as stored_chunks
 from mooring.store.uploads import uploads
@@ -159,7 +159,7 @@ class Uploads:
                 yield piece
 
     async def _receive_chunk(self, reader: _Reader, upload: Upload, chunk: Chunk, arrived: list[Receiving]) -> None:
-        """Receive a chunk, and add it to `arrived` once its content is verified and on disk."""
+        """Receive a chunk, and add it to `arrived` once its content is verified."""
         receiving = await uninterrupted(self.content.receive, upload.project_id, chunk)
         try:
             left = chunk.size
@@ -176,8 +176,8 @@ class Uploads:
         arrived.append(receiving)
 
     async def _keep(self, upload: Upload, arrived: Sequence[Receiving]) -> None:
-        """Give chunks their names while the upload is locked against removal: content without an upload would be
-        charged to nobody. Raise NotFound if the upload was removed.
+        """Write chunks to disk, then name them while the upload is locked against removal: content without an upload
+        would be charged to nobody. Raise NotFound if the upload was removed.
         """
 
         async def work(connection: Connection) -> bool:
@@ -186,6 +186,7 @@ class Uploads:
                 await uninterrupted(_keep_all, arrived)
             return there
 
+        await uninterrupted(sync_all, arrived)
         if arrived and not await self._database.write(work, notify=False):
             raise not_there(f"upload {upload.id}")
 
