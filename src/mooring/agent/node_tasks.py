@@ -11,7 +11,7 @@ from uuid import UUID
 import structlog
 
 from mooring.agent.files.safe_files import UnsafePath
-from mooring.agent.files.unpacking import unpack
+from mooring.agent.files.unpacking import DamagedChunk, unpack
 from mooring.agent.node import facts
 from mooring.agent.node.upload_cache import UploadCache
 from mooring.agent.reconcile import Plan
@@ -121,7 +121,12 @@ class NodeTasks:
             raise MooringError(f"the {runtime_of(task)} runtime of this node takes no files", code="files-refused")
         async with self.uploads.fetched(task.upload_id) as manifest:
             if step == "start":
-                await runtime.place_files(task, partial(unpack, manifest, self.uploads.path))
+                unpacking = partial(unpack, manifest, self.uploads.path)
+                try:
+                    await runtime.place_files(task, unpacking)
+                except DamagedChunk:
+                    await self.uploads.repair(task.upload_id, manifest)
+                    await runtime.place_files(task, unpacking)
 
     def _download_progress(self, task: DesiredTask) -> Progress | None:
         fetching = self.uploads.progress(task.upload_id) if self.uploads and task.upload_id else None

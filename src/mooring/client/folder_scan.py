@@ -1,30 +1,79 @@
-"""The files of a local folder for an upload: selected by ignore files, and described by a manifest."""
+"""The files of a local folder for an upload: selected by ignore files, and described by a manifest.
+
+Other users or running tasks may write in the folder. So everything in it is opened by the descriptor of its own folder
+and never through a link: a link that takes the place of a file or folder meanwhile ends the upload with an error,
+instead of uploading some other file of the user.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
 from mooring.model.errors import InvalidInput
-from mooring.wire.workloads.uploads import CHUNK_BYTES, MAX_ENTRIES, Entry, encode_manifest, leads_out, read_manifest
+from mooring.wire.workloads.uploads import (
+    CHUNK_BYTES,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    Entry,
+    encode_manifest,
+    leads_out,
+    read_manifest,
+)
 
 IGNORE_FILES = (".gitignore", ".mooringignore")
 """The patterns of the last count most: `!data/` there includes what Git ignores."""
 _ALWAYS_IGNORED = (".git/",)
 _PIECE_BYTES = 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without blocking, should a named pipe be in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file below a folder of this machine."""
+
+    root: Path
+    path: str
+    named: bool = False
+    """The user named the file itself, which may be a link."""
+
+    def open(self) -> FileIO:
+        """Open the file; raise OSError where a link or anything but a file has taken its place."""
+        *folders, name = self.path.split("/")
+        parent = os.open(self.root, _FOLDER)
+        try:
+            for folder in folders:
+                below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+                os.close(parent)
+                parent = below
+            descriptor = os.open(name, _FILE if self.named else _FILE | os.O_NOFOLLOW, dir_fd=parent)
+        finally:
+            os.close(parent)
+        file = FileIO(descriptor, "rb")
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            file.close()
+            raise OSError(errno.EINVAL, "it is not a file any more", str(self))
+        return file
+
+    def __str__(self) -> str:
+        return str(self.root / self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The place of a chunk's content on this machine."""
 
-    path: Path
+    file: LocalFile
     offset: int
     size: int
 
@@ -39,6 +88,11 @@ class Scan:
     links: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Links that lead out of the folder, and what is neither a file, a folder nor a link."""
+    single: bool = False
+    """The user named one file, not a folder."""
+
+    def file(self, path: str) -> LocalFile:
+        return LocalFile(self.root, path, named=self.single)
 
     @property
     def size(self) -> int:
@@ -48,43 +102,59 @@ class Scan:
 def scan(path: Path) -> Scan:
     """Return the contents of a folder without those that its ignore files name, or one file."""
     if path.is_file():
-        return Scan(path.parent, files={path.name: path.stat()})
+        return Scan(path.parent, files={path.name: path.stat()}, single=True)
     if not path.is_dir():
         raise InvalidInput(f"{str(path)!r} is not a file or folder of this machine", code="no-such-folder")
     found = Scan(path)
     try:
-        _walk(found, "", [("", GitIgnoreSpec.from_lines(_ALWAYS_IGNORED))])
+        _walk(found, os.open(path, _FOLDER), "", [("", GitIgnoreSpec.from_lines(_ALWAYS_IGNORED))])
     except OSError as error:
-        raise InvalidInput(f"cannot read {error.filename}: {error.strerror}", code="unreadable-file") from None
+        raise _unreadable(path, error) from None
     return found
 
 
-def _walk(found: Scan, below: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> None:
-    entries = sorted(os.scandir(found.root / below), key=lambda entry: entry.name)
+def _walk(found: Scan, descriptor: int, below: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> None:
+    """Add the contents of an open folder, `below` the root, and close it."""
+    try:
+        if below.count("/") > MAX_DEPTH:
+            raise InvalidInput(f"{below[:200]!r} is nested deeper than {MAX_DEPTH} folders", code="too-deep")
+        _add_contents(found, descriptor, below, rules)
+    except OSError as error:
+        name = error.filename if isinstance(error.filename, str) else ""
+        raise _unreadable(found.root / below / name, error) from None
+    finally:
+        os.close(descriptor)
+
+
+def _add_contents(found: Scan, descriptor: int, below: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> None:
+    with os.scandir(descriptor) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
     names = {entry.name for entry in entries}
     for name in IGNORE_FILES:
         if name in names:
-            lines = (found.root / below / name).read_text(errors="replace").splitlines()
+            with FileIO(os.open(name, _FILE, dir_fd=descriptor), "rb") as file:
+                lines = file.readall().decode(errors="replace").splitlines()
             rules = [*rules, (below, GitIgnoreSpec.from_lines(lines))]
     for entry in entries:
         path = f"{below}{entry.name}"
         folder = entry.is_dir(follow_symlinks=False)
         if _ignored(f"{path}/" if folder else path, rules):
             continue
-        if len(found.files) + len(found.folders) > MAX_ENTRIES:
+        if len(found.files) + len(found.folders) + len(found.links) > MAX_ENTRIES:
             raise InvalidInput(
                 f"{str(found.root)!r} has more than {MAX_ENTRIES} files; name what to leave out in .mooringignore",
                 code="too-many-files",
             )
         if entry.is_symlink():
-            target = str(Path(entry.path).readlink())
+            target = os.readlink(entry.name, dir_fd=descriptor)
             if leads_out(path, target):
                 found.left_out.append(path)
             else:
                 found.links[path] = target
         elif folder:
             found.folders.append(path)
-            _walk(found, f"{path}/", rules)
+            inside = os.open(entry.name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            _walk(found, inside, f"{path}/", rules)
         elif stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
             found.files[path] = status
         else:
@@ -115,8 +185,8 @@ def describe(found: Scan, progress: Callable[[int], None] = lambda _: None) -> D
     done = 0
     for path, status in found.files.items():
         size, digests = 0, []
-        for digest, count in _digests(found.root / path):
-            places.setdefault(digest, Piece(found.root / path, size, count))
+        for digest, count in _digests(found.file(path)):
+            places.setdefault(digest, Piece(found.file(path), size, count))
             digests.append(digest)
             size += count
             progress(done + size)
@@ -126,10 +196,10 @@ def describe(found: Scan, progress: Callable[[int], None] = lambda _: None) -> D
     return Described(manifest, [places[chunk.digest] for chunk in read_manifest(manifest).chunks()])
 
 
-def _digests(path: Path) -> Iterator[tuple[str, int]]:
+def _digests(local: LocalFile) -> Iterator[tuple[str, int]]:
     """Yield the digest and size of each chunk of a file."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with local.open() as file:
             while True:
                 hashed, left = hashlib.sha256(), CHUNK_BYTES
                 while left and (piece := file.read(min(left, _PIECE_BYTES))):
@@ -141,4 +211,8 @@ def _digests(path: Path) -> Iterator[tuple[str, int]]:
                 if left:
                     return
     except OSError as error:
-        raise InvalidInput(f"cannot read {str(path)!r}: {error.strerror}", code="unreadable-file") from None
+        raise _unreadable(local, error) from None
+
+
+def _unreadable(path: Path | LocalFile, error: OSError) -> InvalidInput:
+    return InvalidInput(f"cannot read {str(path)!r}: {error.strerror}", code="unreadable-file")

@@ -29,7 +29,9 @@ class UploadClient(Protocol):
 
 
 def upload(client: UploadClient, found: Scan, *, project: str | None = None, report: Report) -> UploadView:
-    """Upload the files of a scan. A connection that breaks is tried again, and continues where it ended."""
+    """Upload the files of a scan. A connection that breaks is tried again, and continues where it ended, until some
+    attempts in a row have brought nothing.
+    """
     total = found.size
     described = describe(found, lambda done: report("reading", done, total))
     answer = client.declare_upload(described.manifest, project=project)
@@ -38,21 +40,23 @@ def upload(client: UploadClient, found: Scan, *, project: str | None = None, rep
         missing = _positions(answer.missing)
         coming = sum(described.pieces[position].size for position in missing)
         sent = 0
+        problem: Unavailable | None = None
         try:
             for batch in _batches(described.pieces, missing):
                 report("uploading", sent, coming)
                 client.store_chunks(str(answer.id), *_body(described.pieces, batch))
                 sent += sum(described.pieces[position].size for position in batch)
             report("uploading", sent, coming)
-        except Unavailable:
-            attempts += 1
-            if attempts == _ATTEMPTS:
-                raise
+        except Unavailable as unavailable:
+            problem = unavailable
         except InvalidInput as refusal:
             if refusal.code != "wrong-chunk":
                 raise
             raise MooringError("a file changed while it was uploaded; try again", code="file-changed") from refusal
         answer = client.complete_upload(str(answer.id))
+        attempts = 0 if len(_positions(answer.missing)) < len(missing) else attempts + 1
+        if attempts == _ATTEMPTS:
+            raise problem or Unavailable("the server does not keep the files that are sent; its log says more")
     return answer
 
 
@@ -62,15 +66,23 @@ def _body(pieces: Sequence[Piece], batch: Sequence[int]) -> tuple[str, Iterator[
 
 def _content(pieces: Iterable[Piece]) -> Iterator[bytes]:
     for piece in pieces:
-        with piece.path.open("rb", buffering=0) as file:
+        try:
+            file = piece.file.open()
+        except OSError as error:
+            raise _changed(piece) from error
+        with file:
             file.seek(piece.offset)
             left = piece.size
             while left:
                 data = file.read(min(left, _READ_BYTES))
                 if not data:
-                    raise MooringError(f"{str(piece.path)!r} changed while it was uploaded; try again")
+                    raise _changed(piece)
                 left -= len(data)
                 yield data
+
+
+def _changed(piece: Piece) -> MooringError:
+    return MooringError(f"{str(piece.file)!r} changed while it was uploaded; try again", code="file-changed")
 
 
 def _batches(pieces: Sequence[Piece], missing: Sequence[int]) -> Iterator[list[int]]:

@@ -7,15 +7,19 @@ that nothing is written anywhere else even if the checks of the manifest were wr
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent.files.safe_files import Folder
+from mooring.model.errors import MooringError
 from mooring.wire.workloads.uploads import TEMPORARY, Entry, Manifest
 
 _PIECE_BYTES = 1024 * 1024
+_CHUNK_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,17 @@ class Ownership:
         return (0o777 if executable else 0o666) if self.shared else (0o755 if executable else 0o644)
 
 
+class DamagedChunk(MooringError):
+    """A chunk on this node is missing, or has other content than its digest says."""
+
+    code = "files-damaged"
+
+
 def unpack(manifest: Manifest, chunk: Callable[[str], Path], top: Folder, ownership: Ownership) -> None:
-    """Create the entries of a manifest in an empty folder; `chunk` returns the file with the content of a digest."""
+    """Create the entries of a manifest in an empty folder; `chunk` returns the file with the content of a digest.
+
+    Raise DamagedChunk for a file with other content: the folder is incomplete then.
+    """
     folders: set[str] = set()
     where, current = "", contextlib.ExitStack()
     with contextlib.ExitStack() as stack:
@@ -90,12 +103,36 @@ def _write(parent: Folder, name: str, entry: Entry, chunk: Callable[[str], Path]
     descriptor = parent.create(name)
     try:
         for digest in entry.chunks:
-            with chunk(digest).open("rb", buffering=0) as content:
-                while piece := memoryview(content.read(_PIECE_BYTES)):
-                    while piece:
-                        piece = piece[os.write(descriptor, piece) :]
+            for piece in chunk_content(chunk(digest), digest):
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
         os.fchmod(descriptor, ownership.mode(executable=entry.executable))
         if ownership.uid is not None:
             os.fchown(descriptor, ownership.uid, ownership.gid)
     finally:
         os.close(descriptor)
+
+
+def chunk_content(path: Path, digest: str) -> Iterator[bytes]:
+    """Yield the content of a chunk; raise DamagedChunk, at the end at the latest, if it is not that of the digest.
+
+    The digest is computed from the bytes that are used, each time. It is not enough that they were right when they were
+    downloaded: a disk or a crash may damage them later, and so may a task of the agent's user if that is not root.
+    """
+    hashed = hashlib.sha256()
+    try:
+        with os.fdopen(os.open(path, _CHUNK_FILE), "rb", buffering=0) as file:
+            while piece := file.read(_PIECE_BYTES):
+                hashed.update(piece)
+                yield piece
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EIO):
+            raise
+        raise _damaged() from error
+    if hashed.hexdigest() != digest:
+        raise _damaged()
+
+
+def _damaged() -> DamagedChunk:
+    return DamagedChunk("this node damages the uploaded files that it downloads; check its disk")

@@ -1,4 +1,7 @@
-"""Uploads on this node: each chunk is downloaded once, verified, and kept for the next tasks that need it."""
+"""Uploads on this node: each chunk is downloaded once, verified, and kept for the next tasks that need it.
+
+A chunk counts as present by its size; its content is verified again whenever it is unpacked.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,15 +20,20 @@ from uuid import UUID
 
 import structlog
 
-from mooring.agent.connection.backoff import delays
+from mooring.agent.connection.uploads import DownloadFailed
 from mooring.agent.files.safe_files import Folder
+from mooring.agent.files.unpacking import DamagedChunk, chunk_content
+from mooring.concurrency import backoff
+from mooring.concurrency.workers import uninterrupted
 from mooring.model.errors import MooringError, Unavailable
 from mooring.wire.workloads.uploads import MAX_CHUNKS_PER_REQUEST, Chunk, Manifest, read_manifest, runs
 
 log = structlog.get_logger(__name__)
 
 _REQUEST_BYTES = 32 * 1024**2
-_RETRY_SECONDS = 5.0
+_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 1.0, 15.0
+_ATTEMPTS = 12
+"""Attempts without a new chunk, within about two minutes, after which the server is taken not to have the files."""
 _FOLDER = "uploads"
 
 
@@ -42,6 +51,7 @@ class Fetching:
 
     done_bytes: int = 0
     total_bytes: int = 0
+    kept_chunks: int = 0
 
 
 class UploadCache:
@@ -61,7 +71,8 @@ class UploadCache:
     async def fetched(self, upload_id: UUID) -> AsyncIterator[Manifest]:
         """Download what is missing of an upload and hold it in the cache for the block.
 
-        MooringError if the server does not give it; a server that does not answer is asked again.
+        MooringError if the server does not send it. While no server serves requests, it waits: nobody could be told of
+        the task's failure either.
         """
         lock = self._locks.setdefault(upload_id, asyncio.Lock())
         self._users[upload_id] += 1
@@ -73,6 +84,14 @@ class UploadCache:
             self._users[upload_id] -= 1
             if not self._users[upload_id]:
                 del self._users[upload_id], self._locks[upload_id]
+
+    async def repair(self, upload_id: UUID, manifest: Manifest) -> None:
+        """Verify the chunks of a fetched upload, and download those again that are damaged or missing."""
+        async with self._locks[upload_id]:
+            chunks = await asyncio.to_thread(manifest.chunks)
+            removed = await asyncio.to_thread(self._remove_damaged, chunks)
+            log.warning("damaged files of an upload are downloaded again", upload=str(upload_id), chunks=removed)
+            await self._fetch_until_there(upload_id)
 
     def path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest
@@ -86,21 +105,31 @@ class UploadCache:
             await asyncio.to_thread(self._evict)
 
     async def _fetch_until_there(self, upload_id: UUID) -> Manifest:
-        for delay in delays(_RETRY_SECONDS):
+        failures = 0
+        for delay in backoff.delays(_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS):
+            progress = self._fetching[upload_id] = Fetching()
             try:
-                return await self._fetch(upload_id)
+                return await self._fetch(upload_id, progress)
+            except DownloadFailed as problem:
+                failures = 1 if progress.kept_chunks else failures + 1
+                if failures == _ATTEMPTS:
+                    raise MooringError(
+                        f"the uploaded files could not be downloaded in {failures} attempts: {problem.message}",
+                        code="files-unavailable",
+                    ) from problem
+                log.info("upload not fetched yet", upload=str(upload_id), reason=problem.message, failures=failures)
             except Unavailable as problem:
                 log.info("upload not fetched yet", upload=str(upload_id), reason=problem.message)
-                await asyncio.sleep(delay)
             finally:
                 self._fetching.pop(upload_id, None)
+            await asyncio.sleep(delay)
         raise AssertionError
 
-    async def _fetch(self, upload_id: UUID) -> Manifest:
+    async def _fetch(self, upload_id: UUID, progress: Fetching) -> Manifest:
         manifest = await asyncio.to_thread(read_manifest, await self._source.manifest(upload_id))
         chunks = await asyncio.to_thread(manifest.chunks)
         missing = await asyncio.to_thread(self._missing, chunks)
-        progress = self._fetching[upload_id] = Fetching(0, sum(chunks[position].size for position in missing))
+        progress.total_bytes = sum(chunks[position].size for position in missing)
         for batch in _batches(chunks, missing):
             await self._download(upload_id, batch, chunks, progress)
         return manifest
@@ -112,13 +141,14 @@ class UploadCache:
         arriving = _Arriving(self, wanted)
         try:
             async for piece in self._source.chunks(upload_id, runs(batch)):
-                await asyncio.to_thread(arriving.add, piece)
+                await uninterrupted(arriving.add, piece)
                 progress.done_bytes += len(piece)
                 self._changed()
         finally:
+            progress.kept_chunks += arriving.kept
             arriving.close()
         if not arriving.complete:
-            raise Unavailable("the server ended the download early")
+            raise DownloadFailed("the server ended the download early")
 
     def _missing(self, chunks: Sequence[Chunk]) -> list[int]:
         return [position for position, chunk in enumerate(chunks) if not self._has(chunk)]
@@ -126,21 +156,39 @@ class UploadCache:
     def _has(self, chunk: Chunk) -> bool:
         path = self.path(chunk.digest)
         try:
-            if path.stat().st_size != chunk.size:
+            found = path.lstat()
+            if found.st_size != chunk.size or not stat.S_ISREG(found.st_mode):
                 return False
             os.utime(path)
         except OSError:
             return False
         return True
 
+    def _remove_damaged(self, chunks: Sequence[Chunk]) -> int:
+        """Remove the damaged chunks, and return the number of those that are missing now."""
+        missing = 0
+        for chunk in chunks:
+            path = self.path(chunk.digest)
+            try:
+                for _ in chunk_content(path, chunk.digest):
+                    pass
+            except DamagedChunk:
+                path.unlink(missing_ok=True)
+                missing += 1
+        return missing
+
     def _evict(self) -> None:
-        found = [(entry.stat(), entry) for entry in self._folder.glob("*/*")]
-        total = sum(stat.st_size for stat, _ in found)
-        for stat, entry in sorted(found, key=lambda each: each[0].st_mtime):
+        """A task that begins to need a chunk meanwhile finds it missing, and downloads it again."""
+        found: list[tuple[os.stat_result, Path]] = []
+        for entry in self._folder.glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((entry.lstat(), entry))
+        total = sum(status.st_size for status, _ in found)
+        for status, entry in sorted(found, key=lambda each: each[0].st_mtime):
             if total <= self._max_bytes:
                 return
             entry.unlink(missing_ok=True)
-            total -= stat.st_size
+            total -= status.st_size
 
 
 class _Arriving:
@@ -154,6 +202,7 @@ class _Arriving:
         self._hashed = hashlib.sha256()
         self._temporary: Path | None = None
         self._descriptor: int | None = None
+        self.kept = 0
 
     @property
     def complete(self) -> bool:
@@ -195,6 +244,7 @@ class _Arriving:
         assert self._temporary is not None
         self._temporary.replace(self._cache.path(chunk.digest))
         self._temporary = None
+        self.kept += 1
         self.close()
         self._chunk = next(self._chunks, None)
         self._left = 0 if self._chunk is None else self._chunk.size

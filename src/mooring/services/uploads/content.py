@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from mooring.model.errors import InvalidInput, Unavailable
-from mooring.wire.workloads.uploads import Chunk
+from mooring.wire.workloads.uploads import DAMAGED, Chunk
 
 _PIECE_BYTES = 256 * 1024
 _ID = "store-id"
@@ -185,5 +185,5 @@ def _sync(path: Path) -> None:
 def _lost() -> Unavailable:
     return Unavailable(
         "a part of the upload is missing in the server's folder or is damaged; upload the folder again",
-        code="upload-damaged",
+        code=DAMAGED,
     )

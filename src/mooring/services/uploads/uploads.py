@@ -25,7 +25,9 @@ from mooring.store.uploads import chunks as stored_chunks
 from mooring.store.uploads import uploads
 from mooring.store.uploads.uploads import Declared, Quotas, Upload
 from mooring.wire.workloads.uploads import (
+    DAMAGED,
     MAX_REQUEST_BYTES,
+    NOT_SHARED,
     Chunk,
     UploadView,
     digest_of,
@@ -149,7 +151,7 @@ class Uploads:
         if lost:
             # The client finds it missing and sends it again.
             await self._database.write(lambda c: uploads.used(c, found.id, now(), complete=False), notify=False)
-            raise Unavailable("parts of the upload are missing; upload the folder again", code="upload-damaged")
+            raise Unavailable("parts of the upload are missing; upload the folder again", code=DAMAGED)
         return self._pieces(found.project_id, wanted)
 
     async def _pieces(self, project_id: UUID, chunks: Sequence[Chunk]) -> AsyncIterator[bytes]:
@@ -319,5 +321,5 @@ def _elsewhere() -> Unavailable:
     return Unavailable(
         "another server has the content of this upload in a folder of its own; several servers need one shared folder: "
         "an admin sets `uploads_folder`",
-        code="uploads-not-shared",
+        code=NOT_SHARED,
     )

@@ -23,6 +23,8 @@ from mooring.wire.fields import Answer, Request
 CHUNK_BYTES = 4 * 1024**2
 MAX_MANIFEST_BYTES = 8 * 1024**2
 MAX_ENTRIES = 50_000
+MAX_DEPTH = 64
+"""Maximum components of a path."""
 MAX_CHUNKS_PER_REQUEST = 256
 MAX_REQUEST_BYTES = 64 * 1024**2
 """Maximum bytes of the chunks in one request."""
@@ -30,10 +32,13 @@ TEMPORARY = "tmp"
 """The folder for temporary files in a task's work folder."""
 WORKSPACE = "/workspace"
 """The path of the uploaded folder in containers."""
+DAMAGED = "upload-damaged"
+"""The error code for content that the server has lost."""
+NOT_SHARED = "uploads-not-shared"
+"""The error code for content that only another server has."""
 
 _MAX_PATH_BYTES = 4096
 _MAX_NAME_BYTES = 255
-_MAX_DEPTH = 64
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -106,7 +111,7 @@ def read_manifest(content: bytes) -> Manifest:
 
 def check_manifest(manifest: Manifest) -> None:
     if len(manifest.entries) > MAX_ENTRIES:
-        raise InvalidManifest(f"an upload has at most {MAX_ENTRIES} files and folders")
+        raise _too_many()
     kinds: dict[str, str] = {}
     for entry in manifest.entries:
         _check_path(entry.path)
@@ -116,8 +121,11 @@ def check_manifest(manifest: Manifest) -> None:
     sizes: dict[str, int] = {}
     for entry in manifest.entries:
         for parent in _parents(entry.path):
-            if kinds.get(parent, "folder") != "folder":
+            # A folder without an entry of its own is created all the same, so it counts.
+            if kinds.setdefault(parent, "folder") != "folder":
                 raise _wrong(entry, f"is below {parent[:200]!r}, which is not a folder")
+        if len(kinds) > MAX_ENTRIES:
+            raise _too_many()
         if entry.path == TEMPORARY and entry.kind != "folder":
             raise _wrong(entry, "is the name of the folder for temporary files in a task; rename it")
         _check_content(entry, sizes)
@@ -149,7 +157,7 @@ def _check_path(path: str) -> None:
         or "\0" in path
         or any(name in ("", ".", "..") or len(name.encode()) > _MAX_NAME_BYTES for name in names)
         or len(path.encode()) > _MAX_PATH_BYTES
-        or len(names) > _MAX_DEPTH
+        or len(names) > MAX_DEPTH
     ):
         raise InvalidManifest(f"{path[:200]!r} is not a path inside of an uploaded folder")
 
@@ -176,6 +184,10 @@ def _parents(path: str) -> Iterable[str]:
     while end >= 0:
         yield path[:end]
         end = path.find("/", end + 1)
+
+
+def _too_many() -> InvalidManifest:
+    return InvalidManifest(f"an upload has at most {MAX_ENTRIES} files and folders")
 
 
 def _wrong(entry: Entry, problem: str) -> InvalidManifest:

@@ -27,6 +27,7 @@ from mooring.wire.agents.agent_protocol import (
 )
 
 _ENTER = Path(__file__).parent / "supervisor" / "enter.py"
+_COMPLAINT_BYTES = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class FileTransfer(DataOnly):
         while (piece := await self._command.read()) is not None:
             if not piece[1]:
                 return piece
-            self._complaint += piece[0]
+            self._complaint = (self._complaint + piece[0])[:_COMPLAINT_BYTES]
         if await self._command.exit_code():
             reason = self._complaint.decode("utf-8", "replace") or "the files cannot be read or written"
             raise InvalidInput(reason, code="files-refused")
