@@ -253,7 +253,9 @@ async def prepare(
         quotas=QuotaAdmin(database),
         shares=Shares(database),
         volumes=VolumeAdmin(database),
-        uploads=Uploads(database, ContentFolder(uploads), UploadLimits(project_bytes=20_000_000)),
+        uploads=Uploads(
+            database, ContentFolder(uploads), UploadLimits(project_bytes=20_000_000, user_bytes=25_000_000)
+        ),
         logs=logs,
         task_access=AgentHub(database, changes),
         feed=EventFeed(database, changes),

@@ -72,8 +72,8 @@ class ContentFolder:
 
     def sync(self, project_id: UUID, chunks: Iterable[Chunk]) -> None:
         """Write the names of these chunks to disk, so that a crash of the machine does not lose their files."""
-        own = self._root / str(project_id)
-        for folder in (*{self._path(project_id, chunk.digest).parent for chunk in chunks}, own, self._root):
+        folders = {self._path(project_id, chunk.digest).parent for chunk in chunks}
+        for folder in (*folders, self._root / str(project_id), self._root) if folders else ():
             _sync(folder)
 
     def remove(self, project_id: UUID, digests: Iterable[str]) -> None:

@@ -10,12 +10,16 @@ from uuid import UUID
 
 import httpx2
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.tenancy.tenants import Role
 from mooring.services.uploads.expiry import expire
+from mooring.store.core.engine import Connection
 from mooring.store.tables import nodes, uploads
+from mooring.store.tenancy import admin_actions, memberships, projects, users
+from mooring.store.uploads import chunks as stored_chunks
 from mooring.wire.workloads.uploads import CHUNK_BYTES, Entry, digest_of, encode_manifest
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -69,6 +73,17 @@ async def with_credential(world: World, node: str, credential: str) -> None:
 
 async def expired(world: World) -> int:
     return await expire(world.services.database, world.services.uploads.content, WEEK)
+
+
+async def joined(world: World, name: str, project: str) -> None:
+    """Make a user a member of another project."""
+
+    async def work(connection: Connection) -> None:
+        of = await projects.find(connection, "default", project)
+        user = await users.find(connection, name)
+        await memberships.add(connection, of, user, Role.USER, actor=admin_actions.SERVER, now=now())
+
+    await world.services.database.write(work)
 
 
 def stored(world: World) -> list[str]:
@@ -154,6 +169,38 @@ async def test_the_quota_of_a_project_refuses_what_exceeds_it_before_anything_is
     assert (await declared(world, ann, manifest(file=large, small=SMALL))).status_code == 200
     bob = await world.user("bob", project="speech")
     assert (await declared(world, bob, manifest(file=os.urandom(6_000_000)))).status_code == 200
+
+
+async def test_the_quota_of_a_user_counts_all_projects_and_names_the_amounts(world: World, ann: Headers):
+    await world.user("bob", project="speech")
+    await joined(world, "ann", "speech")
+    first = (await declared(world, ann, manifest(file=os.urandom(15_000_000)), project="vision")).json()["id"]
+    other = manifest(file=os.urandom(12_000_000))
+    refused = await declared(world, ann, other, project="speech")
+    assert (refused.status_code, refused.json()["code"]) == (409, "upload-user-quota")
+    assert "needs 12.0 MB more" in refused.json()["message"]
+    assert "15.0 of 25.0 MB" in refused.json()["message"]
+    assert refused.json()["details"]["quota_bytes"] == 25_000_000
+    # The content of another member does not count.
+    assert (await declared(world, await world.token("bob"), other)).status_code == 200
+    assert (await declared(world, ann, other, project="speech")).status_code == 200
+    assert (await declared(world, ann, manifest(file=os.urandom(12_000_000)), project="vision")).status_code == 409
+    assert (await world.client.delete(f"/api/uploads/{first}", headers=ann)).status_code == 204
+    assert (await declared(world, ann, manifest(file=os.urandom(12_000_000)), project="vision")).status_code == 200
+
+
+@on_sqlite
+async def test_a_small_manifest_is_charged_for_a_block(world: World, ann: Headers):
+    empty = manifest()
+    assert (await declared(world, ann, empty)).status_code == 200
+    async with world.services.database.read() as connection:
+        [(project, charged)] = (await connection.execute(select(uploads.c.project_id, uploads.c.manifest_bytes))).all()
+        assert (
+            await stored_chunks.charged_to_project(connection, project)
+            == charged
+            == stored_chunks.BLOCK_BYTES
+            > len(empty)
+        )
 
 
 async def test_an_unused_upload_expires_with_its_content_but_not_what_others_share(world: World, ann: Headers):
