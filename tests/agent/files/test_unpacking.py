@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mooring.agent.files.safe_files import Folder, UnsafePath
-from mooring.agent.files.unpacking import Ownership, unpack
+from mooring.agent.files.unpacking import DamagedChunk, Ownership, unpack
 from mooring.wire.workloads.uploads import Entry, Manifest, digest_of
 
 CONTENT = b"print(1)\n"
@@ -83,6 +84,27 @@ def test_nothing_is_written_outside_even_if_the_manifest_was_not_checked(target:
     with pytest.raises(UnsafePath):
         unpacked(target, *entries)
     assert list(outside.iterdir()) == []
+
+
+def replace_by_link(chunk: Path) -> None:
+    chunk.rename(chunk.with_name("elsewhere"))
+    chunk.symlink_to("elsewhere")
+
+
+def replace_by_pipe(chunk: Path) -> None:
+    chunk.unlink()
+    os.mkfifo(chunk)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda chunk: chunk.write_bytes(CONTENT[::-1]), Path.unlink, replace_by_link, replace_by_pipe],
+    ids=["content", "missing", "link", "pipe"],
+)
+def test_a_chunk_with_other_content_of_the_same_size_is_not_used(target: Path, damage: Callable[[Path], object]):
+    damage(target.parent / digest_of(CONTENT))
+    with pytest.raises(DamagedChunk):
+        unpacked(target, file("a"))
 
 
 def test_an_entry_never_replaces_another(target: Path):

@@ -10,6 +10,7 @@ import pytest
 from mooring.model.errors import InvalidInput
 from mooring.wire.workloads.uploads import (
     CHUNK_BYTES,
+    MAX_ENTRIES,
     Entry,
     InvalidManifest,
     digest_of,
@@ -76,6 +77,24 @@ def test_a_link_may_rise_only_through_the_folders_that_it_is_in():
 def test_ambiguous_and_unknown_entries_are_refused(entries: list[dict[str, Any]]):
     with pytest.raises(InvalidManifest):
         read_manifest(manifest(*entries))
+
+
+@pytest.mark.parametrize("path", ["d/" * 64 + "f", "x/" * 3000 + "f", "/".join(["x" * 250] * 17)])
+def test_depth_and_length_of_a_path_are_limited(path: str):
+    with pytest.raises(InvalidManifest):
+        read_manifest(manifest(file(path)))
+
+
+def test_folders_without_an_entry_of_their_own_count():
+    # 800 files in 63 folders each, of which none has an entry.
+    deep = [file(f"{number}/" + "d/" * 62 + "f") for number in range(800)]
+    assert len(deep) * 63 > MAX_ENTRIES > len(deep)
+    with pytest.raises(InvalidManifest, match=f"at most {MAX_ENTRIES}"):
+        read_manifest(manifest(*deep))
+    # Together with their folders these are just as many as allowed.
+    read_manifest(manifest(*deep[: MAX_ENTRIES // 64]))
+    with pytest.raises(InvalidManifest):
+        read_manifest(manifest(*deep[: MAX_ENTRIES // 64 + 1]))
 
 
 def test_equal_folders_have_equal_manifests():

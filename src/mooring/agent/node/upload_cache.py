@@ -111,7 +111,7 @@ class UploadCache:
             try:
                 return await self._fetch(upload_id, progress)
             except DownloadFailed as problem:
-                failures = 1 if progress.kept_chunks else failures + 1
+                failures = 0 if progress.kept_chunks else failures + 1
                 if failures == _ATTEMPTS:
                     raise MooringError(
                         f"the uploaded files could not be downloaded in {failures} attempts: {problem.message}",
