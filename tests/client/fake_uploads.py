@@ -14,7 +14,9 @@ _LIST = TypeAdapter(list[UploadView])
 
 
 class FakeUploads:
-    """One upload at a time. `breaks`: requests for content that end the connection after their first chunk."""
+    """One upload at a time. `breaks`: requests for content that end the connection after their first chunk;
+    `forgets`: it keeps nothing.
+    """
 
     def __init__(self) -> None:
         self.manifest: Manifest | None = None
@@ -22,6 +24,7 @@ class FakeUploads:
         self.received: list[int] = []
         """Bytes of each request with content."""
         self.breaks = 0
+        self.forgets = False
         self.removed: list[str] = []
 
     def routes(self) -> list[web.RouteDef]:
@@ -66,7 +69,8 @@ class FakeUploads:
         for position in positions(request.query["chunks"], len(chunks)):
             part, body = body[: chunks[position].size], body[chunks[position].size :]
             assert digest_of(part) == chunks[position].digest
-            self.content[chunks[position].digest] = part
+            if not self.forgets:
+                self.content[chunks[position].digest] = part
             if self.breaks:
                 self.breaks -= 1
                 assert request.transport is not None

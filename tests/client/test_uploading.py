@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mooring.client import Client
-from mooring.client.folder_scan import scan
-from mooring.model.errors import InvalidInput
-from mooring.wire.workloads.uploads import CHUNK_BYTES
+from mooring.client.folder_scan import describe, scan
+from mooring.client.uploading import _content
+from mooring.model.errors import InvalidInput, MooringError, Unavailable
+from mooring.wire.workloads.uploads import CHUNK_BYTES, MAX_DEPTH
 from tests.client.fake_server import FakeServer
 
 
@@ -83,3 +85,72 @@ def test_a_broken_upload_continues_and_an_unchanged_folder_sends_nothing(server:
     assert server.uploads.received[2:] == [CHUNK_BYTES]
     assert server.uploads.manifest is not None
     assert {entry.path: entry.executable for entry in server.uploads.manifest.entries} == {"big": False, "run": True}
+
+
+def test_a_server_that_keeps_nothing_is_not_asked_for_ever(server: FakeServer, tmp_path: Path):
+    make(tmp_path, run="echo")
+    server.uploads.forgets = True
+    with (
+        Client(server.url, token=server.token()) as client,
+        pytest.raises(Unavailable, match="does not keep the files"),
+    ):
+        client.upload_folder(tmp_path)
+    assert len(server.uploads.received) == 3
+
+
+def test_a_connection_may_break_as_often_as_it_brings_something(server: FakeServer, tmp_path: Path):
+    (tmp_path / "big").write_bytes(os.urandom(5 * CHUNK_BYTES))
+    server.uploads.breaks = 4
+    with Client(server.url, token=server.token()) as client:
+        assert client.upload_folder(tmp_path).complete
+
+
+def swap_file(folder: Path, secret: Path) -> None:
+    (folder / "a" / "file").unlink()
+    (folder / "a" / "file").symlink_to(secret / "file")
+
+
+def swap_folder(folder: Path, secret: Path) -> None:
+    (folder / "a").rename(folder / "old")
+    (folder / "a").symlink_to(secret)
+
+
+def swap_pipe(folder: Path, secret: Path) -> None:
+    (folder / "a" / "file").unlink()
+    os.mkfifo(folder / "a" / "file")
+
+
+@pytest.mark.parametrize("swap", [swap_file, swap_folder, swap_pipe])
+def test_what_takes_the_place_of_a_file_after_the_scan_is_not_uploaded(
+    tmp_path: Path, swap: Callable[[Path, Path], None]
+):
+    folder, secret = tmp_path / "folder", tmp_path / "secret"
+    make(folder, a__file="mine")
+    make(secret, file="keys")
+    found = scan(folder)
+    described = describe(found)
+    swap(folder, secret)
+    with pytest.raises(InvalidInput, match="cannot read") as refused:
+        describe(found)
+    assert refused.value.code == "unreadable-file"
+    with pytest.raises(MooringError, match="changed while it was uploaded"):
+        list(_content(described.pieces))
+
+
+def test_a_file_that_the_user_names_may_be_a_link(tmp_path: Path):
+    make(tmp_path, real="x")
+    (tmp_path / "train").symlink_to("real")
+    assert describe(scan(tmp_path / "train")).pieces[0].size == 1
+
+
+def test_a_folder_that_is_nested_too_deep_is_refused(tmp_path: Path):
+    (tmp_path / "/".join(["d"] * (MAX_DEPTH + 1))).mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=f"deeper than {MAX_DEPTH} folders"):
+        scan(tmp_path)
+
+
+def test_an_unreadable_folder_is_named(tmp_path: Path):
+    make(tmp_path, a__file="x")
+    (tmp_path / "a" / ".gitignore").mkdir()
+    with pytest.raises(InvalidInput, match=r"a/\.gitignore"):
+        scan(tmp_path)

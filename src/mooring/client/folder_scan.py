@@ -59,11 +59,7 @@ class LocalFile:
             descriptor = os.open(name, _FILE if self.named else _FILE | os.O_NOFOLLOW, dir_fd=parent)
         finally:
             os.close(parent)
-        file = FileIO(descriptor, "rb")
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            file.close()
-            raise OSError(errno.EINVAL, "it is not a file any more", str(self))
-        return file
+        return _regular(descriptor, self.path)
 
     def __str__(self) -> str:
         return str(self.root / self.path)
@@ -132,7 +128,7 @@ def _add_contents(found: Scan, descriptor: int, below: str, rules: Sequence[tupl
     names = {entry.name for entry in entries}
     for name in IGNORE_FILES:
         if name in names:
-            with FileIO(os.open(name, _FILE, dir_fd=descriptor), "rb") as file:
+            with _regular(os.open(name, _FILE, dir_fd=descriptor), name) as file:
                 lines = file.readall().decode(errors="replace").splitlines()
             rules = [*rules, (below, GitIgnoreSpec.from_lines(lines))]
     for entry in entries:
@@ -159,6 +155,13 @@ def _add_contents(found: Scan, descriptor: int, below: str, rules: Sequence[tupl
             found.files[path] = status
         else:
             found.left_out.append(path)
+
+
+def _regular(descriptor: int, name: str) -> FileIO:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return FileIO(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a file", name)
 
 
 def _ignored(path: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import sys
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from mooring.agent.access.commands import CommandNotStarted
+from mooring.agent.access.commands import CommandNotStarted, spawn
 from mooring.agent.runtimes.contract import TaskChannel
+from mooring.agent.runtimes.process.access import FileTransfer
 from mooring.model.errors import MooringError
 from mooring.wire.agents.agent_protocol import (
     Attach,
@@ -259,3 +261,13 @@ async def test_archives_that_are_too_much_are_refused_before_they_are_written(no
     with pytest.raises(MooringError, match="more than 16 GiB"):
         await store(node, task, "in", huge.tobuf() + b"\0" * 10240)
     assert list((work_folder(node, task) / "in").iterdir()) == []
+
+
+async def test_the_reason_of_a_failed_transfer_is_bounded():
+    words = [sys.executable, "-c", "import sys; sys.stderr.write('broken ' * 10**6); sys.exit(1)"]
+    transfer = FileTransfer(spawn(lambda _: words, None))
+    with pytest.raises(MooringError, match="broken") as refused:
+        await transfer.read()
+    assert refused.value.code == "files-refused"
+    assert len(refused.value.message) <= 4000
+    await transfer.close()
