@@ -69,6 +69,28 @@ def test_everything_but_the_top_belongs_to_the_user_of_the_task(target: Path):
     assert target.stat().st_uid == 0
 
 
+@ROOT_ONLY
+def test_no_folder_is_entered_again_after_it_was_given_away(target: Path):
+    # `-` and `.` sort before `/`, so these names come between a folder and its content.
+    paths = ["a/z", "a-b/c", "a.d/e/f", "a/b/c", "a/b-c/d", "a.d/e.f"]
+    unpacked(target, *map(file, paths), Entry(path="a", kind="folder"), ownership=Ownership(1234, 1235))
+    assert sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()) == sorted(paths)
+    assert {path.stat().st_uid for path in target.rglob("*")} == {1234}
+
+
+def test_each_folder_is_opened_once(target: Path, monkeypatch: pytest.MonkeyPatch):
+    made: list[Path] = []
+    make = Folder.make
+
+    def counted(folder: Folder, name: str, mode: int = 0o700) -> Folder:
+        made.append(folder.path / name)
+        return make(folder, name, mode)
+
+    monkeypatch.setattr(Folder, "make", counted)
+    unpacked(target, *(file("d/" * 20 + f"{number}/f") for number in range(20)))
+    assert len(made) == len(set(made)) == 40
+
+
 @pytest.mark.parametrize(
     "entries",
     [

@@ -6,12 +6,12 @@ that nothing is written anywhere else even if the checks of the manifest were wr
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from mooring.agent.files.safe_files import Folder
@@ -46,57 +46,42 @@ def unpack(manifest: Manifest, chunk: Callable[[str], Path], top: Folder, owners
 
     Raise DamagedChunk for a file with other content: the folder is incomplete then.
     """
-    folders: set[str] = set()
-    where, current = "", contextlib.ExitStack()
-    with contextlib.ExitStack() as stack:
-        stack.push(lambda *_: current.close())
-        parent = top
-        for entry in sorted(manifest.entries, key=lambda each: each.path):
-            above, _, name = entry.path.rpartition("/")
-            if above != where:
-                current.close()
-                parent = current.enter_context(_made(top, above)) if above else top
-                where = above
-                folders.update(_with_parents(above))
-            match entry.kind:
-                case "folder":
-                    folders.add(entry.path)
-                    with parent.make(name):
-                        pass
-                case "file":
-                    _write(parent, name, entry, chunk, ownership)
-                case "link":
-                    parent.link(name, entry.target)
-                    if ownership.uid is not None:
-                        os.chown(name, ownership.uid, ownership.gid, dir_fd=parent.descriptor, follow_symlinks=False)
-    # Deepest first: a folder is the agent's own until everything in it is done.
-    for path in sorted(folders, reverse=True):
-        with _made(top, path) as folder:
+    path: list[str] = []
+    opened = [top]  # the folders on the path; the last is the current one
+
+    def leave() -> None:
+        """Everything in the current folder is done, so it need not be the agent's own any more."""
+        with opened.pop() as folder:
             os.fchmod(folder.descriptor, ownership.mode(executable=True))
             # The runtime gives the folder for temporary files, which it makes if there is none.
-            if ownership.uid is not None and path != TEMPORARY:
+            if ownership.uid is not None and path != [TEMPORARY]:
                 folder.give(ownership.uid, ownership.gid)
+        path.pop()
+
+    try:
+        # In the order of a walk, so that each folder is opened once.
+        for names, entry in sorted(((each.path.split("/"), each) for each in manifest.entries), key=itemgetter(0)):
+            inside = names if entry.kind == "folder" else names[:-1]
+            while path != inside[: len(path)]:
+                leave()
+            for name in inside[len(path) :]:
+                opened.append(opened[-1].make(name))
+                path.append(name)
+            if entry.kind == "file":
+                _write(opened[-1], names[-1], entry, chunk, ownership)
+            elif entry.kind == "link":
+                _link(opened[-1], names[-1], entry, ownership)
+        while path:
+            leave()
+    finally:
+        for folder in opened[1:]:
+            os.close(folder.descriptor)
 
 
-@contextlib.contextmanager
-def _made(top: Folder, path: str) -> Iterator[Folder]:
-    """Open a folder below `top`, made with its parents if need be."""
-    current = top
-    for name in path.split("/"):
-        try:
-            below = current.make(name)
-        finally:
-            if current is not top:
-                os.close(current.descriptor)
-        current = below
-    with current:
-        yield current
-
-
-def _with_parents(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
+def _link(parent: Folder, name: str, entry: Entry, ownership: Ownership) -> None:
+    parent.link(name, entry.target)
+    if ownership.uid is not None:
+        os.chown(name, ownership.uid, ownership.gid, dir_fd=parent.descriptor, follow_symlinks=False)
 
 
 def _write(parent: Folder, name: str, entry: Entry, chunk: Callable[[str], Path], ownership: Ownership) -> None:

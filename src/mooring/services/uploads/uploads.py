@@ -37,7 +37,8 @@ from mooring.wire.workloads.uploads import (
 )
 
 _CACHED_MANIFESTS = 8
-_REMOVED_AT_ONCE = 500
+_REMOVED_AT_ONCE = 100
+"""Files removed in one transaction, which on SQLite keeps all other writers waiting."""
 _BUFFER_BYTES = 256 * 1024
 
 

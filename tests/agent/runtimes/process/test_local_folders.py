@@ -62,3 +62,12 @@ def test_a_task_of_another_user_than_the_submitter_is_refused(folder: Path):
 def test_a_folder_that_every_task_has_for_itself_is_refused():
     with pytest.raises(LocalFolderRefused, match="temporary"):
         worked_in(spec(Path("/tmp")))
+
+
+def test_a_refusal_does_not_say_which_paths_a_root_agent_finds():
+    said = set()
+    for path in ("/etc", "/etc/passwd", "/tmp", "/nonexistent"):
+        with pytest.raises(LocalFolderRefused) as refused:
+            worked_in(LocalFolderSpec(folder=path, uid=UID, boot_id=BOOT, device=0, inode=0))
+        said.add(refused.value.message.replace(path, "PATH"))
+    assert len(said) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mooring.agent.runtimes.process.identity import Identity
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.agent_protocol import DesiredTask, LocalFolderSpec
 
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")
 """Folders that are private to each task."""
@@ -35,15 +35,20 @@ def checked(task: DesiredTask, identity: Identity, agent_uid: int, boot_id: str)
         raise _refused(
             f"the task runs as user {identity.user_name} (uid {uid}), and the folder was given by uid {local.uid}"
         )
+    if not _is_given(local):
+        # A root agent finds everything, and no submitter may learn from it which paths exist.
+        raise _refused(f"{local.folder} is not the same folder on this node")
     if any(f"{os.path.realpath(local.folder)}/".startswith(f"{place}/") for place in _PRIVATE):
         raise _refused(f"{local.folder} is in a folder for temporary files, which every task has for itself")
+    return Path(local.folder)
+
+
+def _is_given(local: LocalFolderSpec) -> bool:
     try:
         found = Path(local.folder).stat()
-    except OSError as error:
-        raise _refused(f"{local.folder} cannot be opened on this node: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode) or (found.st_dev, found.st_ino) != (local.device, local.inode):
-        raise _refused(f"{local.folder} is another folder on this node")
-    return Path(local.folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and (found.st_dev, found.st_ino) == (local.device, local.inode)
 
 
 def _refused(reason: str) -> LocalFolderRefused:
