@@ -36,6 +36,8 @@ from mooring.wire.workloads.uploads import (
     runs,
 )
 
+MAX_LISTED = 1000
+"""Uploads of one answer; the quota allows millions of small ones."""
 _CACHED_MANIFESTS = 8
 _REMOVED_AT_ONCE = 100
 """Files removed in one transaction, which on SQLite keeps all other writers waiting."""
@@ -94,7 +96,7 @@ class Uploads:
     async def listed(self, principal: Principal, project: str | None) -> list[UploadView]:
         acting = await self._acting_projects.resolve(principal, project, create_keypair=False)
         async with self._database.read() as connection:
-            return [_view(upload) for upload in await uploads.of_project(connection, acting.project_id)]
+            return [_view(upload) for upload in await uploads.of_project(connection, acting.project_id, MAX_LISTED)]
 
     async def complete(self, principal: Principal, upload_id: UUID) -> UploadView:
         """Check that all chunks have arrived; from then on workloads can use the upload."""

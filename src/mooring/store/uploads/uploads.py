@@ -102,10 +102,10 @@ async def find(connection: AsyncConnection, upload_id: UUID) -> Upload | None:
     return None if row is None else Upload(**row._mapping)
 
 
-async def of_project(connection: AsyncConnection, project_id: UUID) -> list[Upload]:
+async def of_project(connection: AsyncConnection, project_id: UUID, limit: int) -> list[Upload]:
     """Return the uploads of a project, the last used first."""
     rows = await connection.execute(
-        select(*_COLUMNS).where(_own.project_id == project_id).order_by(_own.used_at.desc(), _own.id)
+        select(*_COLUMNS).where(_own.project_id == project_id).order_by(_own.used_at.desc(), _own.id).limit(limit)
     )
     return [Upload(**row._mapping) for row in rows]
 

@@ -15,6 +15,7 @@ from sqlalchemy import select, update
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.tenancy.tenants import Role
+from mooring.services.uploads import uploads as service
 from mooring.services.uploads.expiry import expire
 from mooring.store.core.engine import Connection
 from mooring.store.tables import nodes, uploads
@@ -187,6 +188,15 @@ async def test_the_quota_of_a_user_counts_all_projects_and_names_the_amounts(wor
     assert (await declared(world, ann, manifest(file=os.urandom(12_000_000)), project="vision")).status_code == 409
     assert (await world.client.delete(f"/api/uploads/{first}", headers=ann)).status_code == 204
     assert (await declared(world, ann, manifest(file=os.urandom(12_000_000)), project="vision")).status_code == 200
+
+
+@on_sqlite
+async def test_a_list_has_the_uploads_used_last(world: World, ann: Headers, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(service, "MAX_LISTED", 2)
+    made = [(await declared(world, ann, manifest(file=b"%d" % number))).json()["id"] for number in range(3)]
+    await last_used(world, made[1], WEEK)
+    listed = (await world.client.get("/api/uploads", headers=ann)).json()
+    assert [each["id"] for each in listed] == [made[2], made[0]]
 
 
 @on_sqlite
