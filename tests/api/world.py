@@ -75,9 +75,19 @@ class FakeLogs:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     async def stream(
-        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+        self,
+        task_id: UUID,
+        node_id: UUID,
+        *,
+        container: str,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[bytes]:
         asked = {"task_id": task_id, "node_id": node_id, "container": container, "tail": tail, "follow": follow}
+        asked |= {"since": since} if since is not None else {}
+        asked |= {"timestamps": True} if timestamps else {}
         self.asked.append(asked)
         self.asking.set()
         try:

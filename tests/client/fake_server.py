@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
+from mooring.agent.access.logs import stamp
 from mooring.model.tenancy.accounting import By
 from mooring.wire.agents import channels
 from mooring.wire.agents.channels import ExecOpening
@@ -78,6 +79,7 @@ from mooring.wire.workloads.history import AttemptRow, HistoryList, HistoryRow
 from mooring.wire.workloads.tasks import TaskList, TaskView
 from mooring.wire.workloads.workload_fields import SessionRequest
 from mooring.wire.workloads.workloads import (
+    TIMES_NOTED,
     Comparison,
     Difference,
     ScaleRequest,
@@ -133,6 +135,8 @@ class FakeWorkload:
     """The number of times that the stream of its log breaks off."""
     earlier: dict[str, bytes] = field(default_factory=dict)
     """By the number of an earlier attempt: its log."""
+    timed: dict[int, list[tuple[datetime, bytes]]] | None = None
+    """By task, the times and lines of its log; None: the server knows no times."""
 
     def become(self, status: str, **changes: Any) -> None:
         ended = status in ENDS
@@ -566,10 +570,14 @@ class FakeServer:
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         workload = self.find(request.match_info["ref"])
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        asks_times = workload.timed is not None and ("timestamps" in request.query or "since" in request.query)
+        parameter = f"; {TIMES_NOTED}" if asks_times else ""
+        response = web.StreamResponse(headers={"Content-Type": f"text/plain{parameter}"})
         await response.prepare(request)
         earlier = workload.earlier.get(request.query.get("attempt", ""))
         log = workload.log if earlier is None else earlier
+        if workload.timed is not None:
+            log = workload.log = _timed(workload.timed[int(request.query.get("task", 0))], request.query)
         sent = len(log)
         if tail := request.query.get("tail"):
             log = b"".join(log.splitlines(keepends=True)[-int(tail) :])
@@ -1050,6 +1058,12 @@ def user_view(name: str, **fields: Any) -> UserView:
         **fields,
     }
     return UserView(**values)
+
+
+def _timed(lines: list[tuple[datetime, bytes]], query: Mapping[str, str]) -> bytes:
+    since = datetime.fromisoformat(query.get("since", "1970-01-01T00:00:00+00:00"))
+    shown = [(stamp(at.timestamp()) if "timestamps" in query else b"", line) for at, line in lines if at >= since]
+    return b"".join(part for marked in shown for part in marked)
 
 
 async def _until(condition: Callable[[], bool], *, seconds: float = 30) -> None:

@@ -37,7 +37,15 @@ from mooring.store.core.engine import Database
 
 class Logs(Protocol):
     def stream(
-        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+        self,
+        task_id: UUID,
+        node_id: UUID,
+        *,
+        container: str,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[bytes]:
         """Yield the output of a container of a task from its node; raise Unavailable if the node does not answer."""
         ...

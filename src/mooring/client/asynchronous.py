@@ -248,6 +248,7 @@ class AsyncClient(ClientCore):
                     allow_redirects=False,
                 ) as response:
                     if response.status == 200:
+                        stream.check(response.headers.get("Content-Type", ""))
                         async for piece in response.content.iter_any():
                             yield piece
                         return

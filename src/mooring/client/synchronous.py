@@ -224,6 +224,7 @@ class Client(ClientCore):
                     "GET", stream.path, params=stream.query, headers=sent, timeout=timeout
                 ) as response:
                     if response.status_code == 200:
+                        stream.check(response.headers.get("Content-Type", ""))
                         yield from response.iter_bytes()
                         return
                     error = read_error(response.status_code, response.read(), self.server)

@@ -12,7 +12,17 @@ from mooring.wire.workloads.workloads import StartView
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_in_pipe, run_on_terminal
 from tests.client.fake_rollouts import rollout_view
-from tests.client.fake_server import FakeServer, FakeWorkload, Refusal, failed, running, succeeded, task_view, waits
+from tests.client.fake_server import (
+    NOW,
+    FakeServer,
+    FakeWorkload,
+    Refusal,
+    failed,
+    running,
+    succeeded,
+    task_view,
+    waits,
+)
 
 HOSTILE = "[red]\x1b[2Jboo[/red]\n:smile:"
 SHOWN = r"[red]\x1b[2Jboo[/red]\n:smile:"
@@ -309,6 +319,55 @@ def test_followed_output_that_breaks_off_continues_without_loss_or_repetition(
     job.log, job.breaks, job.steps = b"".join(b"line %d\n" % number for number in range(2000)), 2, [succeeded]
     result = mooring("logs", "-f", "job")
     assert (result.exit_code, result.stdout_bytes) == (0, job.log)
+
+
+def _at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def test_logs_show_times_and_begin_at_one(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web").timed = {0: [(_at(0), b"one\n"), (_at(60.25), b"two\n")]}
+    assert mooring("logs", "web").stdout == "one\ntwo\n"
+    marked = "2026-01-01T00:00:00.000Z one\n2026-01-01T00:01:00.250Z two\n"
+    assert mooring("logs", "web", "--timestamps").stdout == marked
+    assert mooring("logs", "web", "--since", "2026-01-01T00:00:30Z").stdout == "two\n"
+    assert mooring("logs", "web", "--since", "10m").stdout == ""
+    asked = datetime.fromisoformat(server.last("GET", "/api/workloads/web/logs").query["since"])
+    assert timedelta(minutes=9) < datetime.now(UTC) - asked < timedelta(minutes=11)
+    wrong = mooring("logs", "web", "--since", "soon")
+    assert (wrong.exit_code, "write 10m, 14:00" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("options", [["--since", "10m"], ["--timestamps"], ["--timestamps", "--all-tasks"]])
+def test_logs_of_a_server_without_times_say_so(server: FakeServer, mooring: Mooring, options: list[str]) -> None:
+    server.add("web").log = b"one\n"
+    result = mooring("logs", "web", *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "too old to know the times of output" in result.stderr
+
+
+def test_followed_logs_with_times_continue_after_a_break(server: FakeServer, mooring: Mooring) -> None:
+    job = server.add("job")
+    job.timed = {0: [(_at(number), b"line %d\n" % number) for number in range(2000)]}
+    job.breaks, job.steps = 2, [succeeded]
+    result = mooring("logs", "-f", "--timestamps", "job")
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, len(lines), len(set(lines))) == (0, 2000, 2000)
+    assert lines[61] == "2026-01-01T00:01:01.000Z line 61"
+
+
+def test_logs_of_all_tasks_are_ordered_by_time(server: FakeServer, mooring: Mooring) -> None:
+    array = server.add("web", replicas=2)
+    array.timed = {
+        0: [(_at(1), b"a1\n"), (_at(4), b"a4\n"), (_at(3), b"late\n")],
+        1: [(_at(2), b"b2\n"), (_at(5), b"b5")],
+    }
+    shown = run_in_pipe("logs", "web", "--all-tasks").stdout.splitlines()
+    assert shown == ["web/0 | a1", "web/1 | b2", "web/0 | a4", "web/0 | late", "web/1 | b5"]
+    marked = run_in_pipe("logs", "web", "--all-tasks", "--timestamps").stdout.splitlines()
+    assert marked[1] == "web/1 | 2026-01-01T00:00:02.000Z b2"
+    since = run_in_pipe("logs", "web", "--all-tasks", "--since", "2026-01-01T00:00:04Z").stdout.splitlines()
+    assert since == ["web/0 | a4", "web/1 | b5"]
 
 
 def test_scale_shows_the_desired_replicas(server: FakeServer, mooring: Mooring) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from uuid import UUID
 
 from mooring.agent.connection.stream import Connection
 from mooring.agent.runtimes.contract import Runtime
-from mooring.model.errors import MooringError, NotFound, Unavailable
+from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
 from mooring.wire.agents.agent_protocol import LogChunk, LogRequest
 
 _MAX_CONCURRENT = 64
@@ -47,21 +48,24 @@ class LogStreams:
         await asyncio.gather(*streams, return_exceptions=True)
 
     async def _send(self, request: LogRequest, runtimes: list[Runtime], connection: Connection) -> None:
-        error: str | None = None
+        error, code = None, ""
+        timed = request.timestamps or request.since is not None
         try:
             if len(self._open) > _MAX_CONCURRENT:
                 raise MooringError(f"{_MAX_CONCURRENT} outputs are being read on this node already")
             async for data in _output(request, runtimes, self._coming):
                 try:
-                    await connection.send(LogChunk(request_id=request.request_id, data=data))
+                    await connection.send(LogChunk(request_id=request.request_id, data=data, times=timed))
                 except Unavailable:
                     return
         except MooringError as problem:
-            error = problem.message
+            error, code = problem.message, problem.code
         except OSError as problem:
             error = f"the output cannot be read: {problem.strerror}"
         with contextlib.suppress(Unavailable):
-            await connection.send(LogChunk(request_id=request.request_id, end=True, error=error))
+            await connection.send(
+                LogChunk(request_id=request.request_id, end=True, error=error, code=code, times=timed)
+            )
 
 
 async def _output(request: LogRequest, runtimes: list[Runtime], coming: Coming) -> AsyncIterator[bytes]:
@@ -71,7 +75,7 @@ async def _output(request: LogRequest, runtimes: list[Runtime], coming: Coming) 
         missing = NotFound(f"this node keeps no output of task {request.task_id}")
         for runtime in runtimes:
             try:
-                async for data in runtime.logs(request.task_id, request.container, request.tail, request.follow):
+                async for data in _logs(runtime, request):
                     yield data
                 return
             except NotFound as problem:
@@ -79,3 +83,12 @@ async def _output(request: LogRequest, runtimes: list[Runtime], coming: Coming) 
         if not early:
             raise missing
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def _logs(runtime: Runtime, request: LogRequest) -> AsyncIterator[bytes]:
+    asked = (request.task_id, request.container, request.tail, request.follow)
+    if not request.timestamps and request.since is None:
+        return runtime.logs(*asked)
+    if "timestamps" not in inspect.signature(runtime.logs).parameters:
+        raise Conflict("its runtime knows no times: leave out the time and the timestamps", code="no-times")
+    return runtime.logs(*asked, since=request.since, timestamps=request.timestamps)

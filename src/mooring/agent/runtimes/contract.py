@@ -114,8 +114,21 @@ class Runtime(Protocol):
     async def tidy(self, keep: Set[UUID]) -> None:
         """Remove old or excess data of acknowledged tasks, never of those in `keep`."""
 
-    def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """Yield the stored output of a task; MooringError if there is none."""
+    def logs(
+        self,
+        task_id: UUID,
+        container: str,
+        tail: int | None,
+        follow: bool,
+        *,
+        since: float | None = None,
+        timestamps: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """Yield the stored output of a task; MooringError if there is none.
+
+        `tail`: number of last lines; None: all. `follow`: until the task has ended. `since`: only lines that arrived
+        from this Unix time on. `timestamps`: each line begins with its time, as `agent.access.logs.stamp` writes it.
+        """
         ...
 
     async def close(self) -> None:

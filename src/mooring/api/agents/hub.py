@@ -283,9 +283,25 @@ class AgentHub:
     # --- output of tasks ---
 
     def stream(
-        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+        self,
+        task_id: UUID,
+        node_id: UUID,
+        *,
+        container: str,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[bytes]:
-        return self._output.stream(self._newest(node_id), task_id, container, tail=tail, follow=follow)
+        return self._output.stream(
+            self._newest(node_id),
+            task_id,
+            container,
+            tail=tail,
+            follow=follow,
+            since=since,
+            timestamps=timestamps,
+        )
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from mooring.api.agents.agent_session import AgentSession
-from mooring.model.errors import Unavailable
+from mooring.model.errors import Conflict, Unavailable
 from mooring.store.core.ids import new_id
 from mooring.wire.agents.agent_protocol import LogCancel, LogChunk, LogRequest
 
@@ -33,7 +33,15 @@ class TaskOutput:
         self._readers: dict[UUID, _Reader] = {}
 
     async def stream(
-        self, session: AgentSession | None, task_id: UUID, container: str, *, tail: int | None, follow: bool
+        self,
+        session: AgentSession | None,
+        task_id: UUID,
+        container: str,
+        *,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[bytes]:
         """Yield the output of the task. `session`: that of its node's agent, if it is connected here."""
         if session is None:
@@ -42,13 +50,30 @@ class TaskOutput:
         reader = self._readers[request_id] = _Reader(session)
         try:
             await session.send(
-                LogRequest(request_id=request_id, task_id=task_id, container=container, tail=tail, follow=follow)
+                LogRequest(
+                    request_id=request_id,
+                    task_id=task_id,
+                    container=container,
+                    tail=tail,
+                    follow=follow,
+                    since=since,
+                    timestamps=timestamps,
+                )
             )
+            timed = timestamps or since is not None
             while True:
                 chunk = await reader.chunks.get()
                 reader.unread_bytes -= len(chunk.data) + _CHUNK_BYTES
+                if chunk.error and chunk.code == "no-times":
+                    raise Conflict(f"the output cannot be read: {chunk.error}", code=chunk.code)
                 if chunk.error:
                     raise Unavailable(f"the output cannot be read further: {chunk.error}", code="logs-unavailable")
+                if timed and not chunk.times:
+                    raise Conflict(
+                        "the agent of the task's node is too old to know the times of output: upgrade it, or ask"
+                        " without since and timestamps",
+                        code="agent-outdated",
+                    )
                 if chunk.data:
                     yield chunk.data
                 if chunk.end:

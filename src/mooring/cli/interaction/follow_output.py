@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from mooring.cli.exits import say
+from mooring.cli.interaction.stamps import StampReader
 from mooring.cli.interaction.waiting import has_ended, through_outages, wait_until
 from mooring.model.errors import Conflict, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LIVING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING, TaskStatus.TERMINATING})
-_NOTICE = b"\n[mooring] the output is cut off here: "
+NOTICE = b"\n[mooring] the output is cut off here: "
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
 
@@ -41,6 +43,10 @@ class Selected:
     container: str | None = None
     tail: int | None = None
     """Number of last lines of the first attempt to begin with; None: all."""
+    since: datetime | None = None
+    """Lines that arrived earlier are left out."""
+    timestamps: bool = False
+    """Each line begins with the time at which it arrived."""
 
 
 _FIRST_TASK = Selected()
@@ -102,10 +108,10 @@ class Follower:
     def _copy(self, task: TaskView, *, last: bool) -> None:
         """Write the stream's output. `last`: no more output follows it."""
         try:
-            for piece in self._unwritten(task):
+            for stamp, piece in self._unwritten(task):
                 with self._uninterrupted():
                     self._progress.clear()
-                    sys.stdout.buffer.write(self._clean(piece))
+                    sys.stdout.buffer.write(stamp + self._clean(piece))
                     sys.stdout.buffer.flush()
                     self._written[task.id] = self._written.get(task.id, OutputPosition()).after(piece)
                     self._failures = 0
@@ -137,15 +143,22 @@ class Follower:
             )
         return not is_living(detail, task)
 
-    def _unwritten(self, task: TaskView) -> Iterator[bytes]:
-        """Open the stream at the position where the last one ended."""
-        skip = self._position(task)
-        tail = self._selected.tail if self._is_tailed(task) and task.id not in self._written else None
-        for piece in _without_notice(self._logs(task, tail=tail, follow=True)):
+    def _unwritten(self, task: TaskView) -> Iterator[tuple[bytes, bytes]]:
+        """Open the stream at the position where the last one ended. Yield output after the times of its lines."""
+        skip, first = self._position(task), task.id not in self._written
+        chosen = self._selected
+        logs = self._logs(
+            task,
+            tail=chosen.tail if self._is_tailed(task) and first else None,
+            follow=True,
+            since=chosen.since if first else None,
+            timestamps=chosen.timestamps,
+        )
+        for stamp, piece in _parts(_without_notice(logs), stamped=chosen.timestamps):
             if skip >= len(piece):
                 skip -= len(piece)
             else:
-                yield piece[skip:]
+                yield (b"" if skip else stamp), piece[skip:]
                 skip = 0
 
     def _position(self, task: TaskView) -> int:
@@ -154,7 +167,7 @@ class Follower:
         if written is None:
             return 0
         output = b"".join(_without_notice(self._logs(task)))
-        position = written.found_in(output, from_start=not self._is_tailed(task))
+        position = written.found_in(output, from_start=not self._is_tailed(task) and self._selected.since is None)
         if position is None:
             say("a part of the output is no longer stored")
         return position or 0
@@ -163,11 +176,9 @@ class Follower:
         """Return whether only the last lines of the attempt are shown, so that their position is not known."""
         return self._selected.tail is not None and task.attempt == self._selected.first_attempt
 
-    def _logs(self, task: TaskView, *, tail: int | None = None, follow: bool = False) -> Iterator[bytes]:
+    def _logs(self, task: TaskView, **options: Any) -> Iterator[bytes]:
         index, container = self._selected.index or None, self._selected.container
-        return self._client.logs(
-            self._ref, task=index, attempt=task.attempt, tail=tail, follow=follow, container=container
-        )
+        return self._client.logs(self._ref, task=index, attempt=task.attempt, container=container, **options)
 
 
 def next_running(detail: WorkloadDetail, served: Set[UUID]) -> TaskView | None:
@@ -178,17 +189,27 @@ def next_running(detail: WorkloadDetail, served: Set[UUID]) -> TaskView | None:
     return None
 
 
+def _parts(pieces: Iterator[bytes], *, stamped: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Yield output, each piece after the time of its line if there is one."""
+    reader = StampReader()
+    for piece in pieces:
+        if stamped:
+            yield from reader.feed(piece)
+        else:
+            yield b"", piece
+
+
 def _without_notice(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the output. The server's final notice that a node was lost is raised as an error."""
     held = b""
     for piece in pieces:
         if held:
             yield held
-        held = piece if piece.startswith(_NOTICE) else b""
+        held = piece if piece.startswith(NOTICE) else b""
         if not held:
             yield piece
     if held:
-        raise Unavailable(held.removeprefix(_NOTICE).decode("utf-8", "replace").strip())
+        raise Unavailable(held.removeprefix(NOTICE).decode("utf-8", "replace").strip())
 
 
 def is_living(detail: WorkloadDetail, task: TaskView) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
@@ -48,6 +49,7 @@ from mooring.wire.workloads.history import HistoryList
 from mooring.wire.workloads.tasks import TaskList
 from mooring.wire.workloads.workload_fields import SessionRequest
 from mooring.wire.workloads.workloads import (
+    TIMES_NOTED,
     Comparison,
     ScaleRequest,
     WorkloadAccepted,
@@ -250,13 +252,25 @@ def logs(
     tail: int | None = None,
     follow: bool = False,
     container: str | None = None,
+    since: datetime | None = None,
+    timestamps: bool = False,
 ) -> Stream:
     """The output of one task as bytes; with `follow`, until the task has ended.
 
-    Without `attempt` it is that of the newest attempt; without `container`, that of the first container.
+    Without `attempt` it is that of the newest attempt; without `container`, that of the first container. `since` leaves
+    out lines that arrived earlier; with `timestamps` each line begins with its time and a space.
     """
-    query = given(task=task, attempt=attempt, tail=tail, follow=follow or None, container=container)
-    return Stream(_workload_path(ref, "logs"), query)
+    query = given(
+        task=task,
+        attempt=attempt,
+        tail=tail,
+        follow=follow or None,
+        container=container,
+        since=None if since is None else since.isoformat(),
+        timestamps=timestamps or None,
+    )
+    parameter = TIMES_NOTED if timestamps or since is not None else None
+    return Stream(_workload_path(ref, "logs"), query, parameter=parameter)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------

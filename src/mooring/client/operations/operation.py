@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from mooring.model.errors import InvalidInput
+from mooring.model.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -52,6 +52,16 @@ class Stream:
     query: Mapping[str, str]
     silent_seconds: float | None = None
     """The connection is considered dead after this time without a byte; None: never."""
+    parameter: str | None = None
+    """A parameter that the content type of the answer must have; servers without the feature leave it out."""
+
+    def check(self, content_type: str) -> None:
+        """Raise Conflict if the server does not have a feature that was asked for."""
+        if self.parameter is not None and self.parameter not in content_type:
+            raise Conflict(
+                "the server is too old to know the times of output: upgrade it, or ask without since and timestamps",
+                code="server-outdated",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,13 +332,20 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
 
 
 class LogRequest(msgspec.Struct, frozen=True, kw_only=True, tag="log-request"):
-    """Send the output of a task: the last `tail` lines (None: all that is kept), then, with `follow`, until it ends."""
+    """Send the output of a task: the last `tail` lines (None: all that is kept), then, with `follow`, until it ends.
+
+    Older agents ignore `since` and `timestamps`, and do not set `LogChunk.times`.
+    """
 
     request_id: UUID
     task_id: UUID
     container: str = "main"
     tail: int | None = None
     follow: bool = False
+    since: float | None = None
+    """Only lines that arrived from this time on, in seconds since 1970."""
+    timestamps: bool = False
+    """Each line begins with the time at which it arrived."""
 
 
 class LogCancel(msgspec.Struct, frozen=True, kw_only=True, tag="log-cancel"):
@@ -465,6 +472,10 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     data: bytes = b""
     end: bool = False
     error: str | None = None
+    code: str = ""
+    """Of the error; older agents send none."""
+    times: bool = False
+    """The agent has regarded the times that were asked for."""
 
 
 class Images(msgspec.Struct, frozen=True, kw_only=True, tag="images"):

@@ -44,6 +44,10 @@ class Comparison(Answer):
     differences: list[Difference]
 
 
+TIMES_NOTED = "times=noted"
+"""A parameter of the content type of output for which `since` or `timestamps` was regarded."""
+
+
 class WorkloadAccepted(Answer):
     id: UUID
     name: str

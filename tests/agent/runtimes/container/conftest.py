@@ -67,8 +67,8 @@ class Node:
         await self.runtime.start(task)
         return await self.end(task)
 
-    async def output(self, task: DesiredTask, container: str = "main", tail: int | None = None) -> str:
-        parts = [data async for data in self.runtime.logs(task.task_id, container, tail, False)]
+    async def output(self, task: DesiredTask, container: str = "main", tail: int | None = None, **times: Any) -> str:
+        parts = [data async for data in self.runtime.logs(task.task_id, container, tail, False, **times)]
         return b"".join(parts).decode()
 
     async def next_agent(self, meanwhile: Callable[[], object] = lambda: None) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import re
 import signal
 import subprocess
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -257,6 +259,37 @@ async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine:
         assert (await node.output(flood, tail=2)) == "line 29998\nline 29999\n"
         assert (await node.end(bomb)).status == "FAILED"
         assert "can't fork" in await node.output(bomb)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+async def test_output_has_the_times_at_which_the_engine_received_it(node: Node, terminal: bool):
+    """Live from the engine, and after the end from the saved files. Podman tells its times to the second."""
+    long_line = "head -c 40000 /dev/zero | tr '\\0' y; echo"
+    script = f"echo one; printf two; sleep 1.5; echo 2; echo '2020-01-01T00:00:00Z x'; {long_line}; sleep 60"
+    task = order(containers=[container("sh", "-c", script, terminal=terminal)])
+    began = time.time()
+    await node.runtime.start(task)
+    await eventually_said(node, task, "yyy\r\n" if terminal else "yyy\n")
+    live = await node.output(task, timestamps=True)
+    late = began_of(live.splitlines()[2])
+    live_since = await node.output(task, since=late)
+    await node.runtime.stop(task.task_id, 0, "requested")
+    await node.end(task)
+    saved, plain = await node.output(task, timestamps=True), await node.output(task)
+    assert [line.partition(" ")[2] for line in saved.splitlines()] == plain.splitlines()
+    assert plain.splitlines()[:3] == ["one", "two2", "2020-01-01T00:00:00Z x"]
+    assert len(plain.splitlines()[3]) == 40000
+    for text in (live, saved):
+        moments = [began_of(line) for line in text.splitlines()[:3]]
+        assert began - 1 <= moments[0] <= moments[1] <= moments[2] <= time.time()
+        assert moments[2] - moments[0] >= 1
+    for text in (live_since, await node.output(task, since=late)):
+        assert "one" not in text
+        assert text.endswith(plain.partition("two2")[2].lstrip())
+
+
+def began_of(line: str) -> float:
+    return datetime.fromisoformat(line.partition(" ")[0]).timestamp()
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from mooring.agent.access.logs import LogSelection
 from mooring.agent.node.volumes import VolumeFolders
 from mooring.agent.options import Options
 from mooring.agent.runtimes.container import output, record, task_paths
@@ -135,7 +136,7 @@ async def test_an_end_is_recorded_when_the_engine_stops_at_the_last_step(tmp_pat
     reconciler.stop(0, "requested")
     await is_over(reconciler)
     async with asyncio.timeout(DEADLINE_SECONDS):
-        assert [data async for data in reconciler.logs("main", None, False)] == []
+        assert [data async for data in reconciler.logs("main", LogSelection())] == []
     await reconciler.close()
     stored = read(tmp_path / "containers" / str(task.task_id) / "task.json", TaskRecord)
     assert stored is not None

@@ -272,6 +272,13 @@ async def test_output_is_streamed_from_the_node_of_the_task(world: World):
     detail = (await world.client.get("/api/workloads/train", headers=headers)).json()
     asked = world.logs.asked[0]
     assert (str(asked["task_id"]), asked["tail"], asked["follow"]) == (detail["tasks"][0]["id"], 5, True)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    query = {"since": "1970-01-01T01:00:05+01:00", "timestamps": "true"}
+    answer = await world.client.get("/api/workloads/train/logs", params=query, headers=headers)
+    assert (world.logs.asked[1]["since"], world.logs.asked[1]["timestamps"]) == (5.0, True)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8; times=noted"
+    naive = await world.client.get("/api/workloads/train/logs", params={"since": "2026-01-01"}, headers=headers)
+    assert naive.status_code == 422
 
 
 async def test_the_output_of_an_earlier_attempt_is_asked_for_by_its_number(world: World):

@@ -200,14 +200,26 @@ class Engine:
                 raise
 
     async def output(
-        self, name: str, *, terminal: bool, tail: int | None, follow: bool, since: float | None = None
+        self,
+        name: str,
+        *,
+        terminal: bool,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Yield the stored output of a container; with `follow`, then new output until it ends."""
+        """Yield the stored output of a container; with `follow`, then new output until it ends.
+
+        With `timestamps` each line begins with its time and a space.
+        """
         asked: dict[str, Any] = {"stdout": True, "stderr": True, "follow": follow}
         if tail is not None:
             asked["tail"] = tail
         if since is not None:
             asked["since"] = f"{since:.9f}"
+        if timestamps:
+            asked["timestamps"] = True
         with translated():
             endless = aiohttp.ClientTimeout(sock_connect=_GREETING_SECONDS)
             async with self.docker._query(f"containers/{name}/logs", params=asked, timeout=endless) as response:

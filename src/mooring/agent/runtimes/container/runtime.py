@@ -14,6 +14,7 @@ import psutil
 import structlog
 
 from mooring.agent import folders
+from mooring.agent.access.logs import LogSelection
 from mooring.agent.node import hugepages, retention
 from mooring.agent.node.measurement import Meter
 from mooring.agent.node.volumes import VolumeFolders
@@ -197,11 +198,20 @@ class ContainerRuntime:
             self._over.pop(task_id, None)
             await asyncio.to_thread(folders.remove, self._paths.task(task_id))
 
-    async def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(
+        self,
+        task_id: UUID,
+        container: str,
+        tail: int | None,
+        follow: bool,
+        *,
+        since: float | None = None,
+        timestamps: bool = False,
+    ) -> AsyncIterator[bytes]:
         reconciler = self._reconcilers.get(task_id) or self._over.get(task_id)
         if reconciler is None:
             raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
-        async for data in reconciler.logs(container, tail, follow):
+        async for data in reconciler.logs(container, LogSelection(tail, follow, since, timestamps)):
             yield data
 
     async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> TaskChannel:

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from mooring.agent.access import archives
-from mooring.agent.access.logs import CHUNK, read_log
+from mooring.agent.access.logs import CHUNK, Line, LogSelection, joined, read_lines, read_log
 from mooring.agent.runtimes.container import access
 from mooring.agent.runtimes.container import record as records
 from mooring.agent.runtimes.container.container_start import start_container
@@ -24,7 +24,14 @@ from mooring.agent.runtimes.container.engine import (
     EngineTransient,
     EngineUnavailable,
 )
-from mooring.agent.runtimes.container.output import save_output, unread_output
+from mooring.agent.runtimes.container.output import (
+    after,
+    save_output,
+    timed_output,
+    unread_lines,
+    unread_output,
+    untimed,
+)
 from mooring.agent.runtimes.container.probes import Kind, Probing
 from mooring.agent.runtimes.container.record import Stopping, TaskRecord
 from mooring.agent.runtimes.container.shared_state import SharedState
@@ -204,38 +211,69 @@ class TaskReconciler:
         names = ", ".join(each.name for each in self.containers())
         raise NotFound(f"the task has no container {name!r}; there are: {names}", code="unknown-container")
 
-    async def logs(self, name: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(self, name: str, selection: LogSelection) -> AsyncIterator[bytes]:
         """Yield the output of a container, including that of its earlier runs."""
+        if not selection.timestamps:
+            async for line in self._lines(name, selection):
+                for piece in _pieces(line.data):
+                    yield piece
+            return
+        async for line in self._lines(name, selection):
+            for piece in joined([line]):
+                yield piece
+
+    async def _lines(self, name: str, selection: LogSelection) -> AsyncIterator[Line]:
+        """Yield the output; without times asked for, in pieces of any size."""
         container, _ = self.container(name)
-        terminal, from_start = container.terminal, tail is None
+        terminal, tail, since = container.terminal, selection.tail, selection.since
+        from_start, timed = tail is None and since is None, selection.timestamps or since is not None
         position, last_start = OutputPosition(), 0.0
         while self.record.outcome is None:
             found = self.seen.get(name)
             if found is not None and found.started_at > last_start:
                 engine, full = self._shared.connected_engine(), name_of(self.task_id, name)
+                output: AsyncIterator[Line]
                 if last_start:
-                    output = unread_output(engine, full, position, terminal=terminal, from_start=from_start)
+                    unread = unread_lines if timed else unread_output
+                    output = unread(engine, full, position, terminal=terminal, from_start=from_start)
+                elif timed:
+                    output = timed_output(
+                        engine, full, terminal=terminal, tail=tail, follow=selection.follow, since=since
+                    )
                 else:
-                    output = engine.output(full, terminal=terminal, tail=tail, follow=follow)
-                async for data in output:
-                    position = position.after(data)
-                    for piece in _pieces(data):
-                        yield piece
+                    output = untimed(engine.output(full, terminal=terminal, tail=tail, follow=selection.follow))
+                async for line in output:
+                    position = position.after(line.data)
+                    yield line
                 last_start = found.started_at
-            if not follow:
+            if not selection.follow:
                 return
             await asyncio.sleep(_POLL_SECONDS)
         await self._cleared.wait()
-        path, files = self._shared.paths.output(self.task_id, name), self._shared.options.log_files
         if not last_start:
-            async for data in read_log(path, files, tail=tail, follow=False, ended=lambda: True):
-                yield data
+            async for line in self._saved(name, selection):
+                yield line
             return
         # Podman ends the stream of a container before its last lines.
-        saved = b"".join([data async for data in read_log(path, files, tail=None, follow=False, ended=lambda: True)])
-        begin = position.found_in(saved, from_start=from_start)
-        for piece in _pieces(saved[begin:] if begin is not None else b""):
-            yield piece
+        saved = [line async for line in self._saved(name, LogSelection(timestamps=selection.timestamps))]
+        begin = position.found_in(b"".join(line.data for line in saved), from_start=from_start)
+        if begin is not None:
+            for line in after(begin, saved):
+                yield line
+
+    async def _saved(self, name: str, selection: LogSelection) -> AsyncIterator[Line]:
+        """Yield the output that was saved before the container was removed."""
+        path, files = self._shared.paths.output(self.task_id, name), self._shared.options.log_files
+        tail, since = selection.tail, selection.since
+        if selection.timestamps:
+            stored = read_lines(path, files, tail=tail, follow=False, ended=lambda: True, since=since)
+            async for portion in stored:
+                for line in portion:
+                    yield line
+        else:
+            pieces = read_log(path, files, tail=tail, follow=False, ended=lambda: True, since=since)
+            async for line in untimed(pieces):
+                yield line
 
     async def reach(self, name: str | None, purpose: Purpose) -> TaskChannel:
         """Open a channel into a running container, by default the first."""

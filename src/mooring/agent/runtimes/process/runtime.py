@@ -137,12 +137,30 @@ class ProcessRuntime:
         while await self._do(lambda: self._processes.clean_up(keep, time.time(), _PORTION)):
             pass
 
-    async def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(
+        self,
+        task_id: UUID,
+        container: str,
+        tail: int | None,
+        follow: bool,
+        *,
+        since: float | None = None,
+        timestamps: bool = False,
+    ) -> AsyncIterator[bytes]:
         found = self._processes.log_file(task_id, container)
         if found is None:
             raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
         path, count = found
-        async for data in read_log(path, count, tail=tail, follow=follow, ended=lambda: self._ended(task_id)):
+        output = read_log(
+            path,
+            count,
+            tail=tail,
+            follow=follow,
+            ended=lambda: self._ended(task_id),
+            since=since,
+            timestamps=timestamps,
+        )
+        async for data in output:
             yield data
 
     async def measures(self) -> list[TaskMeasure]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, cast
 import structlog
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BeforeValidator
+from pydantic import AwareDatetime, BeforeValidator
 from starlette.types import Receive, Scope, Send
 
 from mooring.api.auth.request_access import IdempotencyHeader, LoggedIn, Served, Submitter, User
@@ -51,6 +51,7 @@ from mooring.wire.workloads.rollouts import EndpointList, EndpointView
 from mooring.wire.workloads.sessions import ExtendRequest
 from mooring.wire.workloads.tasks import TaskList
 from mooring.wire.workloads.workloads import (
+    TIMES_NOTED,
     Comparison,
     ScaleRequest,
     WorkloadAccepted,
@@ -283,11 +284,18 @@ async def get_logs(
     tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Only the last so many lines")] = None,
     follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
     container: Annotated[Name | None, Query(description="Of a task that has several; else the first")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Only lines that arrived from this instant on")] = None,
+    timestamps: Annotated[bool, Query(description="Begin each line with the time at which it arrived")] = False,
 ) -> Response:
-    """The output of one task, as bytes."""
+    """The output of one task, as bytes.
+
+    Times are noted to 0.1 s. An answer with `since` or `timestamps` has the content type parameter `times=noted`.
+    """
     principal = login.principal
     row = await find_workload(services, principal, ref)
     media_type = "text/plain; charset=utf-8"
+    if timestamps or since is not None:
+        media_type += f"; {TIMES_NOTED}"
     if row.simulated:
         return Response(_SIMULATED_OUTPUT, media_type=media_type)
     async with services.database.read() as connection:
@@ -301,7 +309,15 @@ async def get_logs(
     opened.callback(services.rates.open_stream(principal))
     held = opened.enter_context(services.connections.opened(login, _sees(row)))
     name = container or row.template["containers"][0]["name"]
-    pieces = services.logs.stream(chosen.id, chosen.node_id, container=name, tail=tail, follow=follow)
+    pieces = services.logs.stream(
+        chosen.id,
+        chosen.node_id,
+        container=name,
+        tail=tail,
+        follow=follow,
+        since=None if since is None else since.timestamp(),
+        timestamps=timestamps,
+    )
     output = _Output(held.each(pieces), media_type, held, opened)
     release_seat(request.scope)
     try:

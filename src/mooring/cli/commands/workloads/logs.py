@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,12 +48,26 @@ def logs(
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, help="Attempt of the task (default: the newest).")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only lines since this time, or that recent: 10m, 14:00 or 2026-05-01T12:00."
+        ),
+    ] = None,
+    timestamps: Annotated[
+        bool,
+        typer.Option("--timestamps", help="Begin each line with the time at which it arrived (UTC)."),
+    ] = False,
     container: ContainerOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Show the output of a task, or follow the output of all tasks of a workload."""
+    """Show the output of a task, or follow the output of all tasks of a workload.
+
+    Times are noted to 0.1 s; those of containers on Podman to the second. --all-tasks orders lines by time.
+    """
     from mooring.cli.connection import connect
 
+    begin = None if since is None else since_when(since)
     if all_tasks and (task is not None or attempt is not None):
         raise InvalidInput("--all-tasks shows every task; give it without --task and --attempt")
     with connect(server) as client:
@@ -61,20 +77,47 @@ def logs(
         if not (all_tasks or (follow and task is None and attempt is None and detail.replicas > 1)):
             selected = _followed(detail, task, attempt, container, tail) if follow else None
             if selected is not None:
+                selected = replace(selected, since=begin, timestamps=timestamps)
                 _follow(client, detail, selected, foreign=foreign)
                 return
             pieces: Iterable[bytes] = client.logs(
-                name, task=task, attempt=attempt, tail=tail, follow=follow, container=container
+                name,
+                task=task,
+                attempt=attempt,
+                tail=tail,
+                follow=follow,
+                container=container,
+                since=begin,
+                timestamps=timestamps,
             )
             for piece in tamed(pieces) if foreign else pieces:
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
             return
-    from mooring.cli.interaction.follow_all_tasks import follow_all
+    from mooring.cli.interaction.follow_all_tasks import Lines, follow_all
 
     with suppress(KeyboardInterrupt):
         clean = tamed if foreign else iter
-        asyncio.run(follow_all(server, detail, tail=tail, container=container, clean=clean, follow=follow))
+        lines = Lines(tail, container, begin, timestamps)
+        asyncio.run(follow_all(server, detail, lines=lines, clean=clean, follow=follow))
+
+
+def since_when(written: str) -> datetime:
+    """Return the instant that a user means: `10m` ago, `14:00` today or yesterday, or a date and time."""
+    from mooring.cli.input.durations import parse_seconds
+
+    now = datetime.now().astimezone()
+    with suppress(InvalidInput):
+        return now - timedelta(seconds=parse_seconds(written))
+    try:
+        if ":" in written and "-" not in written and "T" not in written.upper():
+            today = datetime.combine(now.date(), time.fromisoformat(written)).astimezone()
+            return today if today <= now else (today - timedelta(days=1))
+        return datetime.fromisoformat(written).astimezone()
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"--since {written[:40]!r}: write 10m, 14:00, 2026-05-01 or 2026-05-01T12:00", code="invalid-time"
+        ) from None
 
 
 def _followed(
