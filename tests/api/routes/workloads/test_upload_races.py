@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -159,15 +158,17 @@ async def test_a_removal_finds_the_submission_in_progress_that_uses_the_upload(
     written, go_on = asyncio.Event(), asyncio.Event()
     submit: Callable[..., Awaitable[Any]] = new_workloads.submit
 
-    async def paused(connection: Connection, new: Sequence[Any], at: datetime) -> Any:
-        result = await submit(connection, new, at)
+    async def paused(*given: Any) -> Any:
+        result = await submit(*given)
         written.set()
         await go_on.wait()
         return result
 
     monkeypatch.setattr(new_workloads, "submit", paused)
     submitting = asyncio.create_task(submitted(world, ann, upload))
-    await written.wait()
+    waiting = asyncio.create_task(written.wait())
+    await asyncio.wait([submitting, waiting], return_when=asyncio.FIRST_COMPLETED)
+    assert waiting.done()
     removing = asyncio.create_task(world.client.delete(f"/api/uploads/{upload}", headers=ann))
     if database.dialect == "postgresql":
         await until_waiting_for_a_lock(database, removing)
