@@ -22,8 +22,7 @@ _executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request")
 
 async def off_loop(function: Callable[P, R], /, *arguments: P.args, **named: P.kwargs) -> R:
     """Run the function in a worker thread, in the caller's context, and return its result."""
-    context = contextvars.copy_context()
-    call = partial(context.run, partial(function, *arguments, **named))
+    call = _in_context(function, *arguments, **named)
     return await asyncio.get_running_loop().run_in_executor(_executor, call)
 
 
@@ -33,7 +32,8 @@ async def uninterrupted(function: Callable[P, R], /, *arguments: P.args, **named
     For functions that use what the caller releases when it is cancelled: a descriptor, whose number another file gets
     next, or the lock of a transaction.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    call = _in_context(function, *arguments, **named)
+    running = asyncio.get_running_loop().run_in_executor(None, call)
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:
@@ -45,3 +45,7 @@ async def uninterrupted(function: Callable[P, R], /, *arguments: P.args, **named
             running.exception()  # retrieved: the caller gets the cancellation instead
         raise cancelled
     return running.result()
+
+
+def _in_context(function: Callable[P, R], /, *arguments: P.args, **named: P.kwargs) -> Callable[[], R]:
+    return partial(contextvars.copy_context().run, partial(function, *arguments, **named))
