@@ -458,7 +458,7 @@ async def test_a_calendar_that_lacks_timeslots_says_so(world: World, monkeypatch
     part = await world.client.get("/api/timeslots.ics", headers=ann)
     calendar = Calendar.from_ical(part.text)
     assert (len(calendar.events), part.headers["X-Total-Count"]) == (2, "3")
-    assert str(calendar["DESCRIPTION"]).startswith("Incomplete: the first 2 of 3 timeslots, by start.")
+    assert str(calendar["DESCRIPTION"]).startswith("Incomplete: the first 2 of 3 bookings, by start.")
 
 
 @on_sqlite
