@@ -115,6 +115,15 @@ def test_a_rule_without_an_end_or_a_meaning_is_refused(rule: str, code: str):
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("until", "timezone"), [("00010101T000000Z", "America/New_York"), ("99991231T235959Z", "Asia/Tokyo")]
+)
+def test_an_end_outside_the_years_of_the_calendar_is_refused(until: str, timezone: str):
+    with pytest.raises(InvalidInput, match="there is no such time") as refused:
+        occurrences(f"FREQ=DAILY;UNTIL={until}", timezone, utc("2026-10-20T09:00"))
+    assert refused.value.code == "invalid-rule"
+
+
 @given(
     st.sampled_from(ZONES),
     st.dates(date(2020, 1, 1), date(2030, 12, 31)),

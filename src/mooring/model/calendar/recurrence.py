@@ -290,9 +290,9 @@ def _until(written: str, there: ZoneInfo) -> datetime:
     day, time, in_utc = match.groups()
     try:
         moment = datetime.strptime(f"{day}{time or '235959'}Z", "%Y%m%d%H%M%S%z")
-    except ValueError:
+        return (moment.astimezone(there) if in_utc else moment).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # no such day, or before the year 1 or after 9999 in the zone
         raise _wrong(f"UNTIL={written}", "there is no such time") from None
-    return (moment.astimezone(there) if in_utc else moment).replace(tzinfo=None)
 
 
 def _wrong(rule: str, problem: str) -> InvalidInput:

@@ -118,8 +118,10 @@ def _object(found: quotas.Found) -> str:
 
 
 def _parsed(asked: QuotaChange) -> quotas.QuotaChange:
-    if asked.until is not None and asked.until.tzinfo is None:
-        raise InvalidInput("`until` needs a time zone, such as 2030-01-31T12:00:00Z", code="invalid-quota")
+    # Times of the first and the last year may have no counterpart in UTC.
+    if asked.until is not None and (asked.until.tzinfo is None or not 1 < asked.until.year < 9999):
+        message = "`until` needs a year before 9999 and a time zone, such as 2030-01-31T12:00:00Z"
+        raise InvalidInput(message, code="invalid-quota")
     return quotas.QuotaChange(
         limits=_amounts(asked.limits),
         until=asked.until,

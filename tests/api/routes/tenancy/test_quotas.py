@@ -136,6 +136,7 @@ async def test_an_invalid_name_is_the_name_of_no_tenant(world: World, scope: str
         ("user/admin", {"limits": {"cpu": "nonsense"}}, 422, "invalid-quantity"),
         ("user/admin", {"limits": {"cpu": 1}, "until": "2020-01-01T00:00:00Z"}, 422, "invalid-quota"),
         ("user/admin", {"limits": {"cpu": 1}, "until": "2090-01-01T00:00:00"}, 422, "invalid-quota"),
+        ("user/admin", {"limits": {"cpu": 1}, "until": "9999-12-31T23:59:59-12:00"}, 422, "invalid-quota"),
         ("user/admin", {"limits": {"cpu": None}, "until": "2090-01-01T00:00:00Z"}, 422, "invalid-quota"),
         ("user/admin", {"guaranteed": {"cpu": 1}, "pool": "default"}, 422, "invalid-quota"),
         ("project/default", {"guaranteed": {"cpu": 1}}, 404, "not-found"),
