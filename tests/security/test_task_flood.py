@@ -109,16 +109,33 @@ async def test_users_and_projects_without_a_policy_have_a_limit(
     assert (await submit(world, mallory, array(10))).status_code == 202
 
 
+GROWN = [
+    pytest.param("/api/workloads/web/scale", {}, id="scale"),
+    pytest.param("/api/deployments/web/update", {}, id="update of the number"),
+    pytest.param("/api/deployments/web/update", {"image": "nginx:2"}, id="update of the template"),
+]
+"""Requests, without their number, that give a deployment more replicas."""
+
+
 @on_sqlite
-async def test_a_deployment_is_not_scaled_beyond_the_limit(world: World):
+@pytest.mark.parametrize(("path", "change"), GROWN)
+@pytest.mark.parametrize(
+    ("rule", "status", "code"),
+    [("max_pending_tasks", 412, "too-many-pending-tasks"), ("max_tasks", 422, "too-many-tasks")],
+)
+async def test_no_way_to_grow_a_deployment_exceeds_a_limit(
+    world: World, path: str, change: dict[str, Any], rule: str, status: int, code: str
+):
     mallory = await world.user("mallory")
-    await limit(world, user="mallory", max_pending_tasks=25)
+    await limit(world, user="mallory", **{rule: 25})
     made = await submit(world, mallory, {"containers": CONTAINERS, "kind": "deployment", "name": "web"})
     assert made.status_code == 202
-    refused = await world.client.post("/api/workloads/web/scale", json={"replicas": 30}, headers=mallory)
-    assert (refused.status_code, refused.json()["code"]) == (412, "too-many-pending-tasks")
-    scaled = await world.client.post("/api/workloads/web/scale", json={"replicas": 25}, headers=mallory)
-    assert scaled.status_code == 202
+    refused = await world.client.post(path, json={**change, "replicas": 30}, headers=mallory)
+    assert (refused.status_code, refused.json()["code"]) == (status, code)
+    shown = await world.client.get("/api/workloads/web", headers=mallory)
+    assert shown.json()["replicas"] == 1
+    grown = await world.client.post(path, json={**change, "replicas": 25}, headers=mallory)
+    assert (grown.status_code, grown.json()["replicas"]) == (202, 25)
 
 
 async def test_tasks_that_another_server_accepted_count(world: World):
@@ -142,6 +159,20 @@ async def test_requests_are_charged_by_their_tasks(world: World):
     batch = {"workloads": [array(100), array(100)]}
     assert (await submit(slow, mallory, batch, "/batch")).status_code == 429
     assert (await submit(slow, mallory, {"containers": CONTAINERS})).status_code == 202
+
+
+@on_sqlite
+async def test_a_new_revision_is_charged_by_the_tasks_that_it_replaces(world: World):
+    mallory = await world.user("mallory")
+    body = {"containers": CONTAINERS, "kind": "deployment", "name": "web", "replicas": 300}
+    assert (await submit(world, mallory, body)).status_code == 202
+    slow = beside(world, load=LoadShedding(LoadLimits(requests=10), clock=lambda: 0.0))
+    # Of 20 requests at once, 300 tasks are 15.
+    updated = await slow.client.post("/api/deployments/web/update", json={"image": "nginx:2"}, headers=mallory)
+    assert updated.status_code == 202
+    for path, more in (("update", {"image": "nginx:3"}), ("rollback", {})):
+        refused = await slow.client.post(f"/api/deployments/web/{path}", json=more, headers=mallory)
+        assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
 
 
 def beside(world: World, **parts: Any) -> World:

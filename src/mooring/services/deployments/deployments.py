@@ -17,6 +17,7 @@ from mooring.model.workloads.workload import Kind
 from mooring.scheduling.admission import Validator
 from mooring.security.encryption import SecretBox
 from mooring.services.admin_recording import record
+from mooring.services.deployments.scaling import check_growth
 from mooring.services.deployments.updates import cause_of, rollout_of, updated
 from mooring.services.submission import secrets
 from mooring.services.submission.admission import open_gate
@@ -114,6 +115,7 @@ class DeploymentAdmin:
                 raise Conflict(f"deployment {new.name!r} was changed meanwhile; try again", code="changed-meanwhile")
             rollout = rollout_of(own.rollout, bounds_asked)
             before, after = {"revision": own.revision, "replicas": own.replicas}, {"cause": cause, "replicas": replicas}
+            await check_growth(connection, PendingTasks(), own.workload, before=own.replicas, replicas=replicas)
             await record(connection, principal, own.workload, "update", before, after)
             if template == present.workload.template:
                 return await _set_numbers(connection, own, rollout, replicas, principal)
@@ -222,6 +224,5 @@ async def _set_numbers(
     if rollout != own.rollout:
         await rollouts.set_rollout_policy(connection, own, rollout, actor=actor, now=now())
     if replicas != own.replicas:
-        await PendingTasks().check(connection, own.workload, max(0, replicas - own.replicas))
         return await rollouts.scale(connection, own.workload.id, replicas, actor=actor, now=now())
     return Applied()

@@ -63,16 +63,7 @@ def allowed_type(new: NewWorkload, pool: Pool, context: SubmissionContext) -> Mo
 
 
 def number_of_tasks(new: NewWorkload, pool: Pool, context: SubmissionContext) -> MooringError | None:
-    policy, is_array = context.policy, new.schedule.array is not None
-    most = _limit(policy.max_array_size if is_array else policy.max_tasks)
-    if most is None or new.replicas <= most:
-        return None
-    what, code = ("an array", "array-too-large") if is_array else ("a workload", "too-many-tasks")
-    return InvalidInput(
-        f"your policy allows {what} of up to {most:,} tasks, and this one has {new.replicas:,}",
-        code=code,
-        details={"requested": new.replicas, "limit": most},
-    )
+    return too_many_tasks(new.replicas, context.policy, is_array=new.schedule.array is not None)
 
 
 def time_limit(new: NewWorkload, pool: Pool, context: SubmissionContext) -> MooringError | None:
@@ -172,6 +163,18 @@ def default_time(pool: PoolPolicy, policy: Policy) -> int | None:
 
 def max_run_seconds(pool: PoolPolicy, policy: Policy) -> int | None:
     return min(filter(None, (_limit(pool.max_time_seconds), _limit(policy.max_time_seconds))), default=None)
+
+
+def too_many_tasks(asked: int, policy: Policy, *, is_array: bool = False) -> MooringError | None:
+    most = _limit(policy.max_array_size if is_array else policy.max_tasks)
+    if most is None or asked <= most:
+        return None
+    what, code = ("an array", "array-too-large") if is_array else ("a workload", "too-many-tasks")
+    return InvalidInput(
+        f"your policy allows {what} of up to {most:,} tasks, and this one has {asked:,}",
+        code=code,
+        details={"requested": asked, "limit": most},
+    )
 
 
 def too_long(asked: int, longest: int | None) -> MooringError | None:

@@ -24,6 +24,7 @@ from mooring.security.encryption import SecretBox
 from mooring.services.admin_recording import record
 from mooring.services.bookings.labs import as_lab
 from mooring.services.deployments.comparison import compare_workload
+from mooring.services.deployments.scaling import check_growth
 from mooring.services.submission.batch import hash_of, read_batch, translate_batch
 from mooring.services.submission.context_loader import ContextLoader, policy_for
 from mooring.services.submission.dependencies import resolved
@@ -161,10 +162,9 @@ class SubmissionService:
                 raise Conflict(f"deployment {workload.name!r} is {state} and cannot be scaled", code="already-ended")
             if workload.replicas == replicas:
                 return Applied()
-            await self._pending_tasks.check(connection, workload, max(0, replicas - workload.replicas))
-            await record(
-                connection, principal, workload, "scale", {"replicas": workload.replicas}, {"replicas": replicas}
-            )
+            before = workload.replicas
+            await check_growth(connection, self._pending_tasks, workload, before=before, replicas=replicas)
+            await record(connection, principal, workload, "scale", {"replicas": before}, {"replicas": replicas})
             return await rollouts.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         log_applied(await self._database.write(work))

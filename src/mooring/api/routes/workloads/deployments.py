@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from mooring.api.auth.request_access import Served, User
 from mooring.api.lookup.workloads import find_workload
 from mooring.api.middleware.errors import problems
+from mooring.api.middleware.task_costs import charge_tasks
 from mooring.api.serializers import workload_view
 from mooring.api.services import Services
 from mooring.model.resources.slots import format_amounts
@@ -27,18 +28,23 @@ from mooring.wire.workloads.workloads import WorkloadView
 router = APIRouter(prefix="/api/deployments", tags=["deployments"], responses=problems(401, 422, 503))
 
 
-@router.post("/{ref}/update", status_code=202, operation_id="update_deployment", responses=problems(403, 404, 409))
+@router.post("/{ref}/update", status_code=202, operation_id="update_deployment", responses=problems(403, 404, 409, 412))
 async def update(services: Served, principal: User, ref: str, request: UpdateRequest) -> WorkloadView:
     """Change what the tasks of a deployment are made from; they are replaced step by step."""
-    id = await _changed(services, principal, ref)
+    id = await _changed(services, principal, ref, replicas=request.replicas or 0)
     await services.deployments.update(principal, id, request)
     return await _view(services, principal, id)
 
 
-@router.post("/{ref}/rollback", status_code=202, operation_id="roll_back_deployment", responses=problems(403, 404, 409))
+@router.post(
+    "/{ref}/rollback",
+    status_code=202,
+    operation_id="roll_back_deployment",
+    responses=problems(403, 404, 409, 412),
+)
 async def roll_back(services: Served, principal: User, ref: str, request: RollbackRequest) -> WorkloadView:
     """Go back to the template of an earlier revision, as a new one."""
-    id = await _changed(services, principal, ref)
+    id = await _changed(services, principal, ref, replicas=0)
     await services.deployments.roll_back(principal, id, request.revision)
     return await _view(services, principal, id)
 
@@ -81,8 +87,12 @@ async def list_revisions(services: Served, principal: User, ref: str) -> Revisio
     )
 
 
-async def _changed(services: Services, principal: Principal, ref: str) -> UUID:
+async def _changed(services: Services, principal: Principal, ref: str, *, replicas: int | None = None) -> UUID:
+    """Return the id of a deployment that the principal may change; `replicas`: those of its new revision."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
+    if replicas is not None:
+        # All pending tasks are replaced in the same transaction.
+        charge_tasks(services, principal, replicas=max(row.replicas, replicas))
     return row.id
 
 
