@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from sqlalchemy import func, select
@@ -18,8 +19,9 @@ from mooring import clock
 from mooring.api.routes.workloads import batches
 from mooring.api.routes.workloads import timeslots as timeslot_routes
 from mooring.model.errors import InvalidInput
+from mooring.model.tenancy.policies import NO_POLICY
 from mooring.model.workloads.dependencies import Condition
-from mooring.services.bookings import bookings
+from mooring.services.bookings import booking_limits, bookings
 from mooring.services.queries import queries as queries_module
 from mooring.services.queries import timeline
 from mooring.services.submission import submission, translation
@@ -90,6 +92,18 @@ async def test_a_series_does_not_multiply_a_large_placement(world: World):
     assert answer.json()["details"]["limit_bytes"] == 1024 * 1024
     once = await world.client.post("/api/timeslots", json=booking(placement=LARGE_PLACEMENT), headers=mallory)
     assert once.status_code == 202
+
+
+@on_sqlite
+async def test_users_without_a_policy_have_a_limit_on_timeslots(world: World, monkeypatch: pytest.MonkeyPatch):
+    mallory = await world.user("mallory")
+    assert NO_POLICY.max_bookings
+    monkeypatch.setattr(booking_limits, "policy_for", AsyncMock(return_value=replace(NO_POLICY, max_bookings=6)))
+    body = booking(rule="FREQ=DAILY;COUNT=4")
+    assert (await world.client.post("/api/timeslots", json=body, headers=mallory)).status_code == 202
+    refused = await world.client.post("/api/timeslots", json=body, headers=mallory)
+    assert (refused.status_code, refused.json()["code"]) == (422, "too-many-bookings")
+    assert refused.json()["details"] == {"limit": 6, "live": 4, "requested": 4}
 
 
 @on_sqlite

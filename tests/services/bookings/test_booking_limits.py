@@ -14,7 +14,7 @@ from mooring.model.errors import InvalidInput
 from mooring.model.tenancy.admission import AdmissionError
 from mooring.model.tenancy.policies import Policy, parse_policy, policy_rules
 from mooring.model.tenancy.quotas import Scope, Tenant
-from mooring.services.bookings.booking_limits import check_policy, check_quota
+from mooring.services.bookings.booking_limits import check_number, check_policy, check_quota
 from mooring.store.reservations.booked_amounts import amounts_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -61,9 +61,10 @@ def test_a_timeslot_is_as_long_as_its_policy_allows():
 
 
 def test_the_number_counts_what_is_there_and_what_is_asked_for():
-    policy = Policy(max_bookings=3)
-    assert refused(policy, [slot()], slot(), slot()) is None
-    assert refused(policy, [slot()], slot(), slot(), slot()) == "too-many-bookings"
+    check_number(3, live=1, requested=2)
+    with pytest.raises(InvalidInput, match="you have 1 and request 3") as refusal:
+        check_number(3, live=1, requested=3)
+    assert refusal.value.code == "too-many-bookings"
 
 
 def test_slot_hours_are_amounts_times_tasks_times_hours():

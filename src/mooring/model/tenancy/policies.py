@@ -70,7 +70,7 @@ class Policy:
     """Maximum time until the start of a timeslot."""
     max_booking_seconds: int | None = None
     """Maximum length of a timeslot."""
-    max_bookings: int | None = None
+    max_bookings: int | None = 20_000
     """Maximum timeslots of one user that are not over."""
     max_booking_slot_hours: Mapping[str, int] = field(default_factory=dict)
     """By slot, the maximum total of a user's timeslots that are not over: amounts times hours."""

@@ -31,9 +31,9 @@ async def check_limits(
     user = Tenant(Scope.USER, str(booker.user_id))
     await quotas.lock(connection, user)
     policy = await policy_for(connection, booker.access_key)
-    live: list[BookedAmounts] = []
-    if policy.max_bookings or policy.max_booking_slot_hours:
-        live = await booked_amounts.by_tenant(connection, user)
+    if policy.max_bookings:
+        check_number(policy.max_bookings, await booked_amounts.number_of(connection, user, besides=besides), len(new))
+    live = await booked_amounts.by_tenant(connection, user) if policy.max_booking_slot_hours else []
     check_policy(policy, _without(live, besides), new, now)
     begin, end = min(slot.eligible_at for slot in new), max(slot.ends_at for slot in new)
     found = await quotas.limits_of(connection, _tenants(booker), now)
@@ -47,17 +47,23 @@ async def check_limits(
             check_quota(tenant, limits.name, limits.amounts, running, _without(theirs, besides), new)
 
 
+def check_number(limit: int, live: int, requested: int) -> None:
+    """Raise if a user with `live` unfinished timeslots requests too many."""
+    if live + requested > limit:
+        raise InvalidInput(
+            f"your policy allows {limit:,} bookings at a time; you have {live:,} and request {requested:,}",
+            code="too-many-bookings",
+            details={"limit": limit, "live": live, "requested": requested},
+        )
+
+
 def check_policy(policy: Policy, live: Sequence[BookedAmounts], new: Sequence[Timeslot], now: datetime) -> None:
-    """Raise if new timeslots break a rule of their booker's policy; `live` are its present ones."""
+    """Raise if new timeslots break a rule on windows or slot hours of their booker's policy.
+
+    `live`: the booker's unfinished timeslots.
+    """
     for slot in new:
         _check_window(policy, slot, now)
-    most = policy.max_bookings or 0
-    if most and len(live) + len(new) > most:
-        raise InvalidInput(
-            f"your policy allows {most:,} bookings at a time; you have {len(live):,} and request {len(new):,}",
-            code="too-many-bookings",
-            details={"limit": most, "live": len(live), "requested": len(new)},
-        )
     for name, limit in policy.max_booking_slot_hours.items():
         reserved, asked = _slot_seconds(live, name), _slot_seconds(map(amounts_of, new), name)
         if asked and reserved + asked > limit * _HOUR_SECONDS:

@@ -57,6 +57,15 @@ async def by_tenant(
     ]
 
 
+async def number_of(connection: AsyncConnection, tenant: Tenant, *, besides: UUID | None = None) -> int:
+    """Return the number of the tenant's timeslots that are not over, without `besides`."""
+    own = timeslots.c
+    query = select(func.count()).where(
+        _is(own, tenant), own.ended_at.is_(None), own.kind != TimeslotKind.MAINTENANCE, own.id.is_distinct_from(besides)
+    )
+    return int((await connection.execute(query)).scalar_one())
+
+
 async def running_at(connection: AsyncConnection, tenant: Tenant, moment: datetime) -> Amounts:
     """Return the amounts that the tenant's current tasks outside of timeslots may still hold at a moment.
 

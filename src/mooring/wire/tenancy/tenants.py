@@ -158,7 +158,7 @@ class PolicyRules(Request):
     )
     max_booking_seconds: RuleNumber | None = Field(None, description="Maximum duration of a booking; 0 is no limit.")
     max_bookings: RuleNumber | None = Field(
-        None, description="Maximum number of unfinished bookings of a user; 0 is no limit."
+        None, description="Maximum number of unfinished bookings of a user; 0 is no limit (default 20000)."
     )
     max_booking_slot_hours: dict[SlotName, Quantity] | None = Field(
         None, description="Maximum amount of a slot times hours in unfinished bookings of a user."
