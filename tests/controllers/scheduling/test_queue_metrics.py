@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,28 @@ async def test_a_pool_shows_what_is_allocated_of_what_is_allocatable(harness: Ha
     await loop.once()
     assert value("mooring_pool_allocatable", pool="default", slot="cpu") == 8000
     assert value("mooring_pool_allocated", pool="default", slot="cpu") == 3000
+
+
+async def test_a_scrape_during_a_pass_shows_none_of_its_trials(
+    harness: Harness, loop: SchedulingLoop, monkeypatch: pytest.MonkeyPatch
+):
+    await harness.node("n", cpu=8)
+    await harness.submit("w", cpu=3)
+    await loop.once()
+    assert value("mooring_pool_allocated", pool="default", slot="cpu") == 3000
+    taken, run, seen = loop._mirror.cluster.taken, loop._run, []
+
+    def with_a_trial(*arguments: Any) -> Any:
+        """A pass that removes all tasks for a moment, as the search for victims does."""
+        before = taken.copy()
+        taken[:] = 0
+        seen.append(value("mooring_pool_allocated", pool="default", slot="cpu"))
+        taken[:] = before
+        return run(*arguments)
+
+    monkeypatch.setattr(loop, "_run", with_a_trial)
+    await loop.once()
+    assert seen == [3000]
 
 
 async def test_every_phase_of_an_iteration_is_timed(harness: Harness, loop: SchedulingLoop):

@@ -58,6 +58,8 @@ _MAX_FORGOTTEN_STARTS = 1000
 """Predicted starts of workloads that are no longer pending, which may be kept before they are dropped."""
 _REASONS_PER_ITERATION = 64
 """Maximum number of reasons per iteration, so that a flood of unschedulable work does not delay the rest."""
+_CAPACITY_SECONDS = 1.0
+"""Pause between two readings of the capacity metrics while iterations follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ class SchedulingLoop:
         """Callers of `retry_all` that await their pass."""
         self._pass_lock = asyncio.Lock()
         """Held while the view is in use: by an iteration, or by work between two of them."""
+        self._capacity: tuple[Metric, ...] = ()
+        """Capacity metrics as read between two iterations."""
+        self._capacity_at = 0.0
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
@@ -192,7 +197,10 @@ class SchedulingLoop:
                 await self.start()
             metrics.of_leader.source = self._metrics
             try:
-                return await self._iterate()
+                iteration = await self._iterate()
+                if monotonic() - self._capacity_at >= _CAPACITY_SECONDS:
+                    self._read_capacity()
+                return iteration
             except BaseException:
                 self._distrust()
                 raise
@@ -470,7 +478,13 @@ class SchedulingLoop:
             metrics.start_error_seconds.labels("late" if late > 0 else "early").observe(abs(late))
 
     def _metrics(self) -> Iterable[Metric]:
-        return (*queue_metrics(self._mirror, now()), *capacity_metrics(self._mirror))
+        # A pass changes the columns for trials in its own thread; then the amounts from before it are shown.
+        if not self._pass_lock.locked():
+            self._read_capacity()
+        return (*queue_metrics(self._mirror, now()), *self._capacity)
+
+    def _read_capacity(self) -> None:
+        self._capacity, self._capacity_at = tuple(capacity_metrics(self._mirror)), monotonic()
 
 
 @contextmanager
