@@ -45,6 +45,59 @@ def test_docstrings_do_not_open_with_a_question_word(folder: str):
     assert found == []
 
 
+NOT_OUR_WORDS = frozenset(
+    {"lookout", "waiting_room", "park", "shortage", "residents", "displacement", "together", "mixes", "growth"}
+    | {"shrinking", "joining", "outlook", "survey", "narration", "endings", "successors", "charges", "derivation"}
+    | {"expectations", "leftovers", "confidences", "unsealing", "guidance", "passing_on", "carrying", "showing"}
+    | {"pressure", "boundary", "circumstances", "surroundings", "acting", "guests", "repetition", "questions", "course"}
+    | {
+        "keeper",
+        "reaching",
+        "remains",
+        "office",
+        "duties",
+        "turn",
+        "way_in",
+        "room",
+        "kept",
+        "told",
+        "meant",
+        "in_vain",
+    }
+    | {"in_vain", "for_ever", "whoever"}
+)
+"""Names that only this project would use for a requeue index, a lease, a container state machine and so on."""
+PUBLIC_NAMES = {
+    ("src/mooring/__init__.py", "residents"): "former name of RunningTasks",
+    ("src/mooring/store/nodes/pools.py", "turn"): "column of the table pools",
+}
+
+
+def test_no_name_is_a_word_that_only_this_project_uses():
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for path in SOURCES
+        for name in names(path)
+        if name in NOT_OUR_WORDS and (str(path.relative_to(ROOT)), name) not in PUBLIC_NAMES
+    }
+    assert found == set()
+
+
+def names(path: Path) -> Iterator[str]:
+    """Yield the names of a module, its classes, functions, parameters, variables and attributes, in snake case."""
+    yield path.stem
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield snake(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield snake(name)
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
+
+
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and text of each docstring, those of attributes included."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -103,7 +103,7 @@ def exit_code(error: MooringError) -> ExitCode:
 
 def report(error: MooringError) -> ExitCode:
     """Print an error and a hint, and return the exit code."""
-    say(f"error: {_told(error)}")
+    say(f"error: {_message(error)}")
     if hint := _hint(error):
         say(f"hint: {hint}")
     return exit_code(error)
@@ -120,7 +120,7 @@ def say_if_simulated(name: str, simulated: bool | None, *, chosen: bool) -> None
         say(f"{name} runs on simulated nodes, since the cluster has no others: nothing is executed")
 
 
-def _told(error: MooringError) -> str:
+def _message(error: MooringError) -> str:
     """Return the message. That of the API names an HTTP header, which is not for a user of commands."""
     if isinstance(error, NotAuthenticated) and error.code == NotAuthenticated.code:
         return f"{error.code}: you are not logged in"

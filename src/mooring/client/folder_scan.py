@@ -184,19 +184,19 @@ def describe(found: Scan, progress: Callable[[int], None] = lambda _: None) -> D
     """Read all files and return their manifest; `progress` receives the number of bytes read so far."""
     entries = [Entry(path=path, kind="folder") for path in found.folders]
     entries += [Entry(path=path, kind="link", target=target) for path, target in found.links.items()]
-    places: dict[str, Piece] = {}
+    pieces: dict[str, Piece] = {}
     done = 0
     for path, status in found.files.items():
         size, digests = 0, []
         for digest, count in _digests(found.file(path)):
-            places.setdefault(digest, Piece(found.file(path), size, count))
+            pieces.setdefault(digest, Piece(found.file(path), size, count))
             digests.append(digest)
             size += count
             progress(done + size)
         done += size
         entries.append(Entry(path=path, size=size, chunks=digests, executable=bool(status.st_mode & stat.S_IXUSR)))
     manifest = encode_manifest(entries)
-    return Described(manifest, [places[chunk.digest] for chunk in read_manifest(manifest).chunks()])
+    return Described(manifest, [pieces[chunk.digest] for chunk in read_manifest(manifest).chunks()])
 
 
 def _digests(local: LocalFile) -> Iterator[tuple[str, int]]:

@@ -12,7 +12,7 @@ import structlog
 
 from mooring.agent.access.commands import CommandNotStarted
 from mooring.agent.connection.stream import Connection
-from mooring.agent.runtimes.contract import Runtime, TaskChannel, WayIn
+from mooring.agent.runtimes.contract import AccessibleRuntime, Runtime, TaskChannel
 from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
 from mooring.wire.agents.agent_protocol import (
     ChannelData,
@@ -41,7 +41,7 @@ class Channels:
         if message.channel_id in self._open:
             return
         full = len(self._open) >= _MAX_CONCURRENT
-        channel = _Channel(message, [each for each in runtimes if isinstance(each, WayIn)], connection)
+        channel = _Channel(message, [each for each in runtimes if isinstance(each, AccessibleRuntime)], connection)
         self._open[message.channel_id] = channel
         channel.serving = asyncio.create_task(channel.refuse() if full else channel.serve())
         channel.serving.add_done_callback(lambda _: self._open.pop(message.channel_id, None))
@@ -61,7 +61,7 @@ class Channels:
 
 
 class _Channel:
-    def __init__(self, message: ChannelOpen, runtimes: list[WayIn], connection: Connection) -> None:
+    def __init__(self, message: ChannelOpen, runtimes: list[AccessibleRuntime], connection: Connection) -> None:
         self.serving: asyncio.Task[None] | None = None
         self._asked = message
         self._runtimes = runtimes

@@ -156,7 +156,7 @@ class TaskChannel(Protocol):
 
 
 @runtime_checkable
-class WayIn(Protocol):
+class AccessibleRuntime(Protocol):
     """A runtime whose tasks can be accessed."""
 
     async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> TaskChannel:

@@ -76,13 +76,13 @@ def shortened_to(text: str, width: int | None) -> str:
     """Return the text cut to a width on the screen, with `…` instead of the rest."""
     if width is None or displayed_width(text) <= width:
         return text
-    kept, used = [], len(_CUT)
+    shown, used = [], len(_CUT)
     for sign in text:
         used += _sign_width(sign)
         if used > width:
             break
-        kept.append(sign)
-    return "".join(kept) + _CUT
+        shown.append(sign)
+    return "".join(shown) + _CUT
 
 
 def displayed_width(text: str) -> int:

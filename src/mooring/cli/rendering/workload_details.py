@@ -256,8 +256,8 @@ def _dependencies(detail: WorkloadDetail) -> str:
 
 def _admission(detail: WorkloadDetail) -> str:
     """Return the validators that rejected the last attempt, and their reasons, unless its reason says the same."""
-    told = {each.get("code") for each in _failed_validators(detail.reason)} | {(detail.reason or {}).get("code")}
-    failed = [reason for reason in (detail.admission or {}).get("failed", ()) if reason["code"] not in told]
+    stated = {each.get("code") for each in _failed_validators(detail.reason)} | {(detail.reason or {}).get("code")}
+    failed = [reason for reason in (detail.admission or {}).get("failed", ()) if reason["code"] not in stated]
     return "; ".join(f"{reason['by']}: {reason['message']}" for reason in failed)
 
 

@@ -278,10 +278,10 @@ def find_victims(
     victims, violations, tasks, total = np.int32(0), np.int64(0), np.int64(0), np.int64(0)
     highest, age = np.int64(NO_VICTIMS), np.int64(-NEWEST)
     # Units whose preemption violates a budget are reprieved first.
-    for turn in range(0 if violating else 1, 2):
+    for round_ in range(0 if violating else 1, 2):
         for number in range(candidates):
             index = costs.candidates[number]
-            if violating and (costs.violating[index] > 0) != (turn == 0):
+            if violating and (costs.violating[index] > 0) != (round_ == 0):
                 continue
             move_unit(running, costs, row, index, slots, wholes + share > 0, -1)
             if fits_now(costs, slots, wholes, share):

@@ -36,18 +36,18 @@ class VolumeAdmin:
         size = slot_type(STORAGE).parse(asked.size)
         if size < 1:
             raise InvalidInput("a volume has at least one byte", code="invalid-volume")
-        acting = await self._acting_projects.resolve(principal, asked.project, create_keypair=False)
+        submitter = await self._acting_projects.resolve(principal, asked.project, create_keypair=False)
 
         async def work(connection: Connection) -> Volume:
-            pool = await _pool(connection, acting, asked)
+            pool = await _pool(connection, submitter, asked)
             return await volumes.create(
                 connection,
                 name=asked.name,
-                project_id=acting.project_id,
+                project_id=submitter.project_id,
                 pool_id=pool.id,
                 size=size,
                 shared=asked.shared,
-                actor=Actor.of(acting),
+                actor=Actor.of(submitter),
                 now=now(),
             )
 
@@ -87,10 +87,10 @@ async def _found(connection: Connection, principal: Principal, project: Project 
     return found
 
 
-async def _pool(connection: Connection, acting: Principal, asked: NewVolumeRequest) -> Pool:
+async def _pool(connection: Connection, submitter: Principal, asked: NewVolumeRequest) -> Pool:
     grants = await pool_access.grants(connection)
     known = await pools.all_pools(connection)
-    pool = choose_pool(asked.pool, None, known, lambda pool: pool_access.may_use(pool, acting, grants))
+    pool = choose_pool(asked.pool, None, known, lambda pool: pool_access.may_use(pool, submitter, grants))
     if asked.shared and pool.policy.shared_volumes is None:
         raise InvalidInput(
             f"the nodes of pool {pool.name!r} have no shared folder for volumes; an admin sets one with"

@@ -106,8 +106,8 @@ class ContextLoader:
         return SubmissionContext(principal, self._pools, policy, self._served, grants=self._grants)
 
     async def _load(self, principal: Principal, asked: _References, *, create_keypair: bool = True) -> ContextByProject:
-        acting = await self._acting_projects.resolve_all(principal, asked.projects, create_keypair=create_keypair)
-        principals = [each for each in acting.values() if not isinstance(each, MooringError)]
+        resolved = await self._acting_projects.resolve_all(principal, asked.projects, create_keypair=create_keypair)
+        principals = [each for each in resolved.values() if not isinstance(each, MooringError)]
         access_keys = {each.access_key for each in principals}
         stale = self._is_stale(asked)
         found = _NOTHING
@@ -123,7 +123,7 @@ class ContextLoader:
             project: each
             if isinstance(each, MooringError)
             else self._context(each, known_policies[each.access_key], found)
-            for project, each in acting.items()
+            for project, each in resolved.items()
         }
 
     def _context(self, principal: Principal, policy: Policy, found: _Found) -> SubmissionContext:

@@ -66,9 +66,9 @@ class Uploads:
     async def declare(self, principal: Principal, project: str | None, manifest: bytes) -> UploadView:
         """Accept the manifest of a folder; the answer names the chunks that the client has to send."""
         require(principal, Action.SUBMIT)
-        acting = await self._acting_projects.resolve(principal, project, create_keypair=False)
+        submitter = await self._acting_projects.resolve(principal, project, create_keypair=False)
         store_id = await off_loop(self.content.store_id)
-        declared, chunks = await off_loop(_declared, acting.project_id, store_id, manifest)
+        declared, chunks = await off_loop(_declared, submitter.project_id, store_id, manifest)
         if declared.size > self._limits.upload_bytes:
             raise InvalidInput(
                 f"the folder has {declared.size / 1e6:,.1f} MB, and an upload may have "
@@ -79,7 +79,7 @@ class Uploads:
         quotas = Quotas(self._limits.project_bytes, self._limits.user_bytes)
 
         async def work(connection: Connection) -> Upload:
-            return await uploads.declare(connection, declared, quotas=quotas, user_id=acting.user_id, now=now())
+            return await uploads.declare(connection, declared, quotas=quotas, user_id=submitter.user_id, now=now())
 
         upload = await self._database.write(work, notify=False)
         return await self._checked(upload, chunks)
@@ -94,9 +94,9 @@ class Uploads:
         return found
 
     async def listed(self, principal: Principal, project: str | None) -> list[UploadView]:
-        acting = await self._acting_projects.resolve(principal, project, create_keypair=False)
+        submitter = await self._acting_projects.resolve(principal, project, create_keypair=False)
         async with self._database.read() as connection:
-            return [_view(upload) for upload in await uploads.of_project(connection, acting.project_id, MAX_LISTED)]
+            return [_view(upload) for upload in await uploads.of_project(connection, submitter.project_id, MAX_LISTED)]
 
     async def complete(self, principal: Principal, upload_id: UUID) -> UploadView:
         """Check that all chunks have arrived; from then on workloads can use the upload."""

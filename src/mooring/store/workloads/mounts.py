@@ -188,7 +188,7 @@ class VolumeGuard:
         bytes_on: dict[UUID, int] = defaultdict(int)
         for volume_id, (node_id, _) in self._placed.items():
             bytes_on[node_id] += sizes[volume_id]
-        rows = sorted((volume_id, *place) for volume_id, place in self._placed.items())
+        rows = sorted((volume_id, *bound) for volume_id, bound in self._placed.items())
         writes.add(_BIND_TO_NODE, rows, expected=len(rows))
         writes.add(volumes.COUNT_ON_NODES, sorted(bytes_on.items()), expected=len(bytes_on))
         events.add(writes, await volumes.mount_events(connection, self._placed), log.now, log.term)

@@ -96,12 +96,12 @@ async def end_disconnected(command: str, container_pids: Sequence[int]) -> None:
 
 
 def _marked(command: str, container_pids: Sequence[int]) -> list[int]:
-    inside = {_files_of(pid) for pid in container_pids if pid > 1} - {_files_of("self")}
+    files = {_files_of(pid) for pid in container_pids if pid > 1} - {_files_of("self")}
     mark = f"{_MARK}={command}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if _files_of(folder.name) in inside and mark in (folder / "environ").read_bytes().split(b"\0"):
+            if _files_of(folder.name) in files and mark in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found
 
@@ -376,8 +376,8 @@ def _send(pid: int, container_pid: int, number: signal.Signals) -> None:
     """Signal a process and its descendants, if it belongs to the container: pids are reused."""
     if pid <= 1 or container_pid <= 1:
         return
-    inside, own = (Path(f"/proc/{each}/ns/mnt").readlink() for each in (pid, "self"))
-    if inside != Path(f"/proc/{container_pid}/ns/mnt").readlink() or inside == own:
+    namespace, own = (Path(f"/proc/{each}/ns/mnt").readlink() for each in (pid, "self"))
+    if namespace != Path(f"/proc/{container_pid}/ns/mnt").readlink() or namespace == own:
         return
     if os.getpgid(pid) == pid:
         os.killpg(pid, number)

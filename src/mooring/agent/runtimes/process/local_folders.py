@@ -38,7 +38,7 @@ def checked(task: DesiredTask, identity: Identity, agent_uid: int, boot_id: str)
     if not _is_given(local):
         # A root agent finds everything, and no submitter may learn from it which paths exist.
         raise _refused(f"{local.folder} is not the same folder on this node")
-    if any(f"{os.path.realpath(local.folder)}/".startswith(f"{place}/") for place in _PRIVATE):
+    if any(f"{os.path.realpath(local.folder)}/".startswith(f"{folder}/") for folder in _PRIVATE):
         raise _refused(f"{local.folder} is in a folder for temporary files, which every task has for itself")
     return Path(local.folder)
 

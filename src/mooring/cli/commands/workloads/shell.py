@@ -25,7 +25,7 @@ def shell(
     *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name (default: generated).")] = None,
     container: ContainerOptions,
-    place: PlacementOptions,
+    placement: PlacementOptions,
     in_: InOption = None,
     time: TimeOption = None,
     idle_timeout: IdleTimeoutOption = None,
@@ -53,7 +53,7 @@ def shell(
         booking=in_,
         containers=[build(ContainerRequest, **fields)],
         volumes=container.volumes,
-        **place.fields(),
+        **placement.fields(),
         **ScheduleOptions(time=time, idle_timeout=idle_timeout).fields(),
     )
     with connect(server) as client:

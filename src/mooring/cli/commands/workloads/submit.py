@@ -63,7 +63,7 @@ def submit(
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name (default: generated).")] = None,
     container: ContainerOptions,
-    place: PlacementOptions,
+    placement: PlacementOptions,
     in_: InOption = None,
     workdir: Annotated[str | None, typer.Option(metavar="FOLDER", help="Working directory on the node.")] = None,
     restart: Annotated[Restart | None, typer.Option(help="Restart policy after the script exits.")] = None,
@@ -100,7 +100,7 @@ def submit(
         containers=[build(ContainerRequest, **container.fields(words), script=job.content, working_folder=workdir)],
         volumes=container.volumes,
         restart=restart.value if restart else None,
-        **place.fields(),
+        **placement.fields(),
         **begin.fields(),
         **schedule_options.fields(),
     )

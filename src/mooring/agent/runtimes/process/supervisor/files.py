@@ -54,9 +54,9 @@ def store(root: str, path: str) -> None:
 def _within(root: str, path: str, *, follow: bool) -> str:
     """Return the resolved path, which must be inside the task's folder; `follow`: the last component as well."""
     target = os.path.normpath(os.path.join(root, path))
-    inside = os.path.realpath(root)
+    top = os.path.realpath(root)
     folder = os.path.realpath(target if follow or target == os.path.normpath(root) else os.path.dirname(target))
-    if ".." in path.split("/") or os.path.commonpath([inside, folder]) != inside:
+    if ".." in path.split("/") or os.path.commonpath([top, folder]) != top:
         raise Refused(f"{path!r} leads out of the task's folder")
     return target
 
