@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mooring.concurrency import backoff
+
 _FORGET_SECONDS = 900.0
 
 
@@ -18,7 +20,7 @@ class FailureRule:
         """Return the wait after this many failures: 1 s after the last free one, then twice as long each time."""
         if failures < self.free_failures:
             return 0.0
-        return min(float(1 << min(failures - self.free_failures, 30)), self.longest_wait_seconds)
+        return backoff.delay(failures - self.free_failures + 1, 1.0, self.longest_wait_seconds, jitter=0)
 
 
 @dataclass(slots=True)
