@@ -98,6 +98,16 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
 
 
+def test_test_names_state_a_rule_and_do_not_open_with_a_question_word():
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in names(path)
+        if re.match(r"test_(what|who|whose|whom|which|how|when|where|why)_", name)
+    ]
+    assert found == []
+
+
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and text of each docstring, those of attributes included."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -546,7 +546,7 @@ async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer
         assert text(server, request) == "from a box"
 
 
-async def test_what_takes_long_to_prepare_holds_up_nothing_else(
+async def test_a_slow_preparation_delays_no_other_task(
     server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     fetched, begun, given_up = asyncio.Event(), asyncio.Event(), asyncio.Event()

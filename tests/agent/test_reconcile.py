@@ -122,7 +122,7 @@ def test_a_stray_that_may_be_ended_is_stopped_with_its_own_grace_and_its_end_rep
     assert ended.strays == ()
 
 
-def test_what_is_listed_is_not_ended_as_a_stray():
+def test_a_listed_task_is_not_ended_as_a_stray():
     task = order("true")
     assert reconcile([task], one(task, seen("RUNNING")), end={task.task_id}).stop == ()
 
@@ -187,7 +187,7 @@ def test_many_tasks_are_each_treated_by_their_own_order():
     assert {finding.report.task_id for finding in plan.findings} == {new.task_id, running.task_id}
 
 
-def test_what_is_known_of_a_task_that_runs_is_reported_and_again_when_it_changes():
+def test_the_state_of_a_running_task_is_reported_and_again_when_it_changes():
     task, outbox = order("true"), Outbox()
     known = {"digests": {"main": "sha256:1"}, "address": "10.0.0.2"}
     plan = reconcile([task], one(task, seen("RUNNING", ready=False, **known)))

@@ -75,7 +75,7 @@ async def test_use_and_limits_are_known_and_followed(harness: Harness):
     assert refusal(mirror, second) is not None
 
 
-async def test_what_was_charged_and_did_not_come_true_is_read_again(harness: Harness):
+async def test_charges_of_placements_that_were_not_committed_are_read_again(harness: Harness):
     workload_id = await harness.submit("w", cpu=2)
     await limit(harness, user(harness), {"cpu": 2000})
     mirror = Mirror(harness.database)

@@ -150,7 +150,7 @@ async def test_own_decisions_count_at_once(harness: Harness, mirror: Mirror):
 
 
 @on_sqlite
-async def test_what_it_placed_itself_is_read_when_no_new_work_waits(
+async def test_own_placements_are_confirmed_when_no_new_work_is_pending(
     harness: Harness, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ):
     own, other = await harness.node("n1", cpu=1), await harness.node("n2", cpu=1)
@@ -181,7 +181,7 @@ async def test_what_it_placed_itself_is_read_when_no_new_work_waits(
 
 
 @on_sqlite
-async def test_what_did_not_come_true_is_read_again(harness: Harness, mirror: Mirror):
+async def test_nodes_and_workloads_of_a_failed_bind_are_read_again(harness: Harness, mirror: Mirror):
     node_id = await harness.node("n1", cpu=1)
     workload_id = await harness.submit("w")
     await mirror.follow()
@@ -249,7 +249,7 @@ async def test_ports_that_tasks_were_given_are_known_to_be_taken(harness: Harnes
 
 
 @on_sqlite
-async def test_what_is_typical_is_known_from_the_first_look_on_after_every_load(harness: Harness, mirror: Mirror):
+async def test_typical_requests_are_known_after_every_load(harness: Harness, mirror: Mirror):
     await harness.submit("share", slots={"gpu": "0.5"})
     await mirror.follow()
     await PoolAdmin(harness.database).change("default", PoolChange(profile="gpu"))
@@ -278,7 +278,7 @@ async def test_a_task_that_ended_while_preemption_was_off_is_not_a_running_task(
     assert mirror.running_tasks.on(node_id) == ()
 
 
-async def test_who_waits_for_the_end_of_another_is_read_again_with_it(harness: Harness, mirror: Mirror):
+async def test_work_that_depends_on_another_is_read_again_when_that_ends(harness: Harness, mirror: Mirror):
     first = await harness.submit("first", schedule=ScheduleOptions(singleton="turn"))
     needs = ScheduleOptions(dependencies=((first, Condition.AFTER_ANY),))
     second, third = (

@@ -87,7 +87,7 @@ def test_tasks_without_a_gang_are_placed_in_part():
         ("it waits for a delay", workload("w").backing_off(None, 9).fail_if_short(), Outcome.WAITING, 0),
     ],
 )
-def test_what_is_to_fail_when_short_fails_wholly_at_its_first_placement(name, asks, outcome, placed):
+def test_work_that_fails_on_insufficient_capacity_fails_as_a_whole_at_its_first_placement(name, asks, outcome, placed):
     decision = decide(FOUR_CORES, asks)
     assert (decision.outcome, len(decision.placements)) == (outcome, placed), name
 
@@ -120,7 +120,7 @@ def test_a_workload_only_sees_the_nodes_of_its_pool():
     assert run(lab, workload("w").cpu(1).pool("other")).decisions[0].outcome is Outcome.WAITING
 
 
-def test_what_was_decided_counts_in_the_next_pass():
+def test_decisions_count_in_the_next_pass():
     lab = scheduler([node("a").cpu(4)])
     assert run(lab, workload("first").cpu(3)).placements == 1
     assert run(lab, workload("second").cpu(3)).placements == 0

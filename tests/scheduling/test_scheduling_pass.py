@@ -166,7 +166,7 @@ def test_a_head_without_a_plan_that_waited_too_long_preempts_before_work_behind_
 
 
 @EITHER_WAY
-def test_what_is_admitted_is_charged_and_the_next_of_the_tenant_waits(compiled: bool):
+def test_admitted_work_is_charged_and_the_tenants_next_workload_waits(compiled: bool):
     usage = limited(cpu=2000)
     waiting = [workload(f"w{n}").cpu(1).created(9 - n) for n in range(3)]
     result = run(FOUR_CORES, *waiting, usage=usage, compiled=compiled)

@@ -44,7 +44,7 @@ def test_a_session_is_given_back_with_its_last_task():
     assert not any(usage.used_in("blue", WORK.user_id).values())
 
 
-def test_what_has_a_node_already_is_no_further_session():
+def test_a_workload_on_a_node_counts_as_one_session():
     usage = Usage()
     usage.update(USER, used={"sessions": 1}, limits={"sessions": 1})
     grown = replace(WORK, occupied={id_of("n1"): 1})

@@ -18,7 +18,7 @@ def statuses(outbox: Outbox, *findings: Finding) -> list[str]:
     return [task.status for task in report.tasks] if report is not None else []
 
 
-def test_what_was_said_is_not_said_again_on_the_same_connection():
+def test_reports_are_not_repeated_on_the_same_connection():
     outbox, task = Outbox(), uuid4()
     assert statuses(outbox, finding(task, "RUNNING")) == ["RUNNING"]
     assert statuses(outbox, finding(task, "RUNNING")) == []

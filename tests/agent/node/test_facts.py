@@ -54,6 +54,6 @@ def test_declared_devices_are_numbered_and_make_the_capacity(tmp_path):
 
 
 @pytest.mark.parametrize("written", ["gpu", "gpu=", "gpu=0", "gpu=x", "gpu=1000", "cpu=4", "=2", "gpu=1:A100:much"])
-def test_what_names_no_devices_is_refused(written):
+def test_text_without_devices_is_refused(written):
     with pytest.raises(InvalidInput):
         declared_devices([written])

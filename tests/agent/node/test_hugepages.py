@@ -9,7 +9,7 @@ from mooring.agent.node import hugepages, usage_counters
 MIB = 1024**2
 
 
-def test_what_is_set_apart_is_the_capacity_of_its_size(tmp_path: Path):
+def test_reserved_huge_pages_are_the_capacity_of_their_size(tmp_path: Path):
     for size, count in (("2048kB", "512"), ("1048576kB", "0")):
         (tmp_path / f"hugepages-{size}").mkdir()
         (tmp_path / f"hugepages-{size}" / "nr_hugepages").write_text(count)

@@ -341,7 +341,9 @@ async def test_stray_tasks_of_a_removed_node_are_deleted(harness: Harness):
 
 
 @on_sqlite
-async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+async def test_agents_that_connect_at_once_are_admitted_a_few_at_a_time(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
     hub = AgentHub(harness.database, Signal())
     inside, most = 0, 0
 
@@ -413,7 +415,7 @@ async def test_images_of_a_node_that_was_removed_are_no_error(harness: Harness):
     await hub.images(Connected(hub, harness, uuid4()).session, Images(images={"localhost/a:1": 1}))
 
 
-async def test_how_far_a_node_is_with_an_image_is_seen_until_the_task_runs(harness: Harness):
+async def test_the_progress_of_an_image_pull_is_shown_until_the_task_runs(harness: Harness):
     async with connected(harness) as agent:
         workload = await harness.submit("web", memory=0)
         await harness.place()

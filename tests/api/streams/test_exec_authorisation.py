@@ -85,6 +85,6 @@ async def test_the_server_that_is_asked_is_that_of_a_task_that_is_not_here():
         assert found.value.server_url == f"https://{away}"
 
 
-async def test_where_no_task_can_be_entered_the_reason_is_that_of_one():
+async def test_if_no_task_can_be_entered_the_reason_of_one_is_given():
     with pytest.raises(Conflict):
         await entered_task(2, {0: SILENT, 1: ENDED})

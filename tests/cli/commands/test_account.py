@@ -151,7 +151,7 @@ def test_a_changed_password_ends_the_use_of_the_data_folder(
     assert stored.data_folder is None
 
 
-def test_where_nothing_listens_the_exit_code_says_so(anonymous: Mooring) -> None:
+def test_the_exit_code_says_that_nothing_listens(anonymous: Mooring) -> None:
     result = anonymous("ps", "--server", "http://127.0.0.1:9")
     assert result.exit_code == 5
     assert "error: unreachable: no answer from http://127.0.0.1:9" in result.stderr

@@ -53,7 +53,7 @@ def test_from_its_first_word_on_everything_is_the_command(
     ],
     ids=["an option that is not ours", "no command", "options and no command", "nothing"],
 )
-def test_what_is_no_command_is_refused(
+def test_an_invalid_command_is_refused(
     server: FakeServer, mooring: Mooring, arguments: tuple[str, ...], problem: str
 ) -> None:
     server.add("web")

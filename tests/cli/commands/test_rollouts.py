@@ -51,7 +51,7 @@ def test_an_update_sends_only_changes(server: FakeServer, mooring: Mooring, web:
     assert mooring("update", "web", "--surge", "many").exit_code == 2
 
 
-def test_who_waits_sees_it_go_on_and_come_to_its_end(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
+def test_a_waiting_client_sees_progress_and_the_end(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
     web.steps = [step(updated=1, outdated=2), step(updated=3, outdated=0, phase="done")]
     result = mooring("update", "web", "--image", "nginx:2", "--wait")
     assert result.exit_code == 0

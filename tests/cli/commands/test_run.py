@@ -234,7 +234,7 @@ def test_a_second_interrupt_at_the_prompt_cancels(server: FakeServer, mooring: M
     assert (only(server).view.status, only(server).view.removed) == ("CANCELLED", False)
 
 
-def test_who_stays_sees_the_rest_once(server: FakeServer, mooring: Mooring) -> None:
+def test_a_client_that_stays_receives_the_rest_once(server: FakeServer, mooring: Mooring) -> None:
     prepare(server, b"begun\n", ends=False)
     with run_on_terminal("run", "--", "sleep", "60") as terminal:
         terminal.expect("begun")

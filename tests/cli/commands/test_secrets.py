@@ -38,7 +38,7 @@ def test_a_secret_is_set_as_it_is_listed_without_it_and_removed(
         (["set", "db", "--from-file", "nowhere"], None, "cannot read nowhere"),
     ],
 )
-def test_what_cannot_be_a_secret_is_refused_before_it_is_sent(
+def test_an_invalid_secret_is_refused_before_it_is_sent(
     server: FakeServer, mooring: Mooring, words: list[str], typed: str | None, said: str
 ) -> None:
     refused = mooring("secret", *words, typed=typed)

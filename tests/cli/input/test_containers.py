@@ -41,7 +41,7 @@ HAD = {
     ],
     ids=["deployment", "run", "session", "lab"],
 )
-def test_what_containers_have_is_sent(
+def test_all_fields_of_containers_are_sent(
     server: FakeServer, mooring: Mooring, command: tuple[str, ...], path: str
 ) -> None:
     server.plan = [running]

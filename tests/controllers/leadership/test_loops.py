@@ -119,7 +119,7 @@ async def test_work_that_the_timer_finds_though_a_signal_announces_it_is_counted
     assert state.found_by_timer == 2
 
 
-async def test_what_a_signal_announced_or_time_made_due_is_not_counted(slept: list[float]):
+async def test_work_that_was_signalled_or_became_due_is_not_counted(slept: list[float]):
     signal = Signal()
 
     def commit() -> Iteration:

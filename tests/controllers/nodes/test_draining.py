@@ -107,7 +107,7 @@ async def test_sessions_end_when_the_time_of_a_drain_is_over_and_go_on_elsewhere
 
 
 @on_sqlite
-async def test_what_never_started_there_still_says_that_the_node_was_drained(
+async def test_a_task_that_never_started_reports_that_its_node_was_drained(
     harness: Harness, clock: Clock, loop: DrainingLoop
 ):
     node = await harness.node("n1")

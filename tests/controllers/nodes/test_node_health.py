@@ -185,7 +185,7 @@ async def test_after_a_start_agents_get_the_time_to_come_back(harness: Harness, 
 
 
 @on_sqlite
-async def test_who_could_not_listen_for_a_while_calls_nobody_silent(harness: Harness, clock: Clock):
+async def test_a_leader_that_could_not_listen_declares_no_node_silent(harness: Harness, clock: Clock):
     loop = harness.nodes_loop(TIMEOUT)
     node_id = await harness.node("n1", seen_at=clock.pass_seconds(TIMEOUT))
     await loop.once()
@@ -258,7 +258,7 @@ async def test_a_node_that_returns_takes_work_again_and_frees_what_is_gone(harne
 
 
 @on_sqlite
-async def test_what_a_lost_task_may_still_hold_on_its_node_is_given_to_nobody_else(harness: Harness, clock: Clock):
+async def test_capacity_that_a_lost_task_may_still_hold_is_not_given_to_others(harness: Harness, clock: Clock):
     node_id = await harness.node("n1", seen_at=clock(), slots={"gpu": 2})
     wants = Constraints(ports_wanted=1)
     service = await harness.submit("web", constraints=wants, slots={"gpu": 1})
@@ -298,7 +298,7 @@ async def test_tasks_on_simulated_nodes_take_the_steps_that_an_agent_would_repor
 
 
 @on_sqlite
-async def test_what_is_ended_by_force_on_a_simulated_node_leaves_it(harness: Harness):
+async def test_a_task_ended_by_force_leaves_its_simulated_node(harness: Harness):
     node = await harness.node("sim", simulated=True, cpu=2)
     service = await harness.submit("web", cpu=2)
     await harness.place()

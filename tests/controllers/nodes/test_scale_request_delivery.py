@@ -130,7 +130,7 @@ async def test_a_request_is_delivered_with_what_its_nodes_are_to_be(
 
 
 @pytest.mark.parametrize("status", [500, 503, 408, 429])
-async def test_what_fails_for_now_is_tried_again_with_the_same_key(
+async def test_a_temporary_failure_is_retried_with_the_same_idempotency_key(
     status: int, harness: Harness, time: Time, controller: Controller, url: str
 ):
     await ask(harness)

@@ -157,7 +157,7 @@ async def test_work_blocked_by_unschedulable_work_gets_nodes_with_it(world: Worl
 
 
 @on_sqlite
-async def test_what_waits_for_a_time_asks_for_nothing(world: World):
+async def test_work_that_waits_for_a_time_requests_no_nodes(world: World):
     await world.template(cpu=4)
     later = world.time.at + timedelta(hours=1)
     await world.harness.submit("later", cpu=4, on_insufficient=GROW, schedule=ScheduleOptions(starts_at=later))
@@ -167,7 +167,7 @@ async def test_what_waits_for_a_time_asks_for_nothing(world: World):
 
 
 @on_sqlite
-async def test_what_no_template_takes_is_said_and_asks_for_nothing(world: World):
+async def test_demand_that_no_template_fits_is_reported_and_requests_no_nodes(world: World):
     await world.template(cpu=4)
     large = await world.harness.submit("large", cpu=8, on_insufficient=GROW)
     assert await world.iterate() == []
@@ -350,7 +350,7 @@ async def test_idle_nodes_are_advised_to_go_after_their_time(world: World):
     assert not (await world.harness.node_row(node_id)).draining
 
 
-async def test_where_the_pool_says_so_idle_nodes_are_drained_and_resumed_when_work_comes(world: World):
+async def test_idle_nodes_are_drained_and_resumed_for_new_work_if_the_pool_says_so(world: World):
     node_id = await grown(world, idle_seconds=600, shrink_cooldown_seconds=300, shrink="drain")
     world.time.forward(600)
     await world.iterate()

@@ -131,7 +131,7 @@ async def test_work_goes_elsewhere_while_a_node_is_avoided(lab: Lab):
 
 
 @on_sqlite
-async def test_what_goes_well_there_ends_the_suspicion(lab: Lab):
+async def test_a_success_on_the_node_ends_the_suspicion(lab: Lab):
     await lab.fail(2)
     await lab.succeed()
     await lab.fail(2)
@@ -161,7 +161,7 @@ async def test_work_that_fails_everywhere_does_not_speak_against_a_node(lab: Lab
     ("code", "ran"),
     [("exited", 11), ("time-limit", 2), ("evicted", 2), ("out-of-reach", None), ("node-rebooted", None)],
 )
-async def test_what_is_not_the_fault_of_the_node_does_not_count(lab: Lab, code: str, ran: float | None):
+async def test_failures_that_the_node_did_not_cause_do_not_count(lab: Lab, code: str, ran: float | None):
     await lab.fail(8, code=code, ran=ran)
     assert await lab.avoided() is None
 

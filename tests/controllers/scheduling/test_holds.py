@@ -170,7 +170,7 @@ async def test_a_session_is_not_prepared_again_for_an_image_that_is_not_there(le
     assert await harness.findings() == []
 
 
-async def test_what_cannot_be_prepared_is_given_up_after_five_attempts(leader: Leader):
+async def test_a_task_that_cannot_be_prepared_is_given_up_after_five_attempts(leader: Leader):
     harness = leader.harness
     gang = await leader.hold()
     for _ in range(5):
@@ -186,7 +186,7 @@ async def test_what_cannot_be_prepared_is_given_up_after_five_attempts(leader: L
     assert await harness.findings() == []
 
 
-async def test_what_cannot_be_prepared_waits_lower_where_the_pool_says_so(leader: Leader):
+async def test_a_task_that_cannot_be_prepared_is_requeued_at_lower_priority_if_the_pool_says_so(leader: Leader):
     harness = leader.harness
     await harness.set_options(deprioritise=4)
     gang = await leader.hold()

@@ -70,7 +70,7 @@ async def test_nothing_of_a_paused_pool_is_placed_until_it_is_resumed(harness: H
 
 
 @pytest.mark.parametrize("mode", Binding)
-async def test_what_was_decided_before_the_pause_is_not_bound_after_it(harness: Harness, mode: Binding):
+async def test_decisions_from_before_a_pause_are_not_bound_after_it(harness: Harness, mode: Binding):
     await harness.node("n1")
     workload = await harness.submit("w")
     decisions = await harness.propose()

@@ -395,9 +395,7 @@ async def test_nodes_below_the_isolation_of_their_pool_get_no_processes_and_expl
 
 
 @on_sqlite
-async def test_who_exceeds_a_quota_waits_and_starts_when_others_of_the_tenant_end(
-    harness: Harness, loop: SchedulingLoop
-):
+async def test_work_over_a_quota_starts_when_other_work_of_the_tenant_ends(harness: Harness, loop: SchedulingLoop):
     await harness.node("n", cpu=8)
 
     async def limit(connection: Any) -> None:

@@ -304,7 +304,7 @@ async def test_the_mirror_tells_who_may_leave_as_it_changes(cluster: Cluster):
     assert running_task.started_at <= now()
 
 
-async def test_who_has_devices_leaves_them_to_the_preemptor(cluster: Cluster):
+async def test_victims_leave_their_devices_to_the_preemptor(cluster: Cluster):
     harness = cluster.harness
     await cluster.allow()
     lab = await harness.node("lab", slots={"gpu": 3})

@@ -96,7 +96,7 @@ async def test_a_failed_commit_takes_no_capacity(harness: Harness, iterations: I
     assert await harness.findings() == []
 
 
-async def test_what_conflicts_is_placed_again_from_what_is_true(harness: Harness, iterations: Iterations):
+async def test_a_conflicting_workload_is_placed_again_on_the_current_state(harness: Harness, iterations: Iterations):
     """Another part of the node was taken between the look and the commit."""
     await harness.node("n1", cpu=2)
     small, large = await harness.submit("small"), await harness.submit("large", cpu=2)
@@ -145,7 +145,7 @@ async def test_the_loop_sleeps_until_a_task_that_backs_off_is_due(
     assert await harness.statuses(service) == ["PENDING"]
 
 
-async def test_what_waits_is_tried_again_when_it_could_be_placed_and_not_before(
+async def test_unschedulable_work_is_requeued_when_it_could_be_placed_and_not_before(
     harness: Harness, iterations: Iterations
 ):
     await harness.node("n1", cpu=2)

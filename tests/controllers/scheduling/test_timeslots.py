@@ -41,7 +41,7 @@ async def test_a_request_that_fits_is_confirmed_with_its_placement(port: Port):
     assert await port.placements(booked) == {"a": 2}
 
 
-async def test_what_does_not_fit_is_refused_with_what_would(port: Port):
+async def test_a_booking_that_does_not_fit_is_refused_with_alternatives(port: Port):
     await port.book("first", cpu=6)
     second = await port.book("second", cpu=1, count=4)
     assert await port.status(second) == S.REFUSED
@@ -61,7 +61,7 @@ async def test_an_alternative_names_the_second_where_the_minute_would_be_too_ear
     assert row.reason["message"].endswith(f"it fits from {received}")
 
 
-async def test_what_no_node_may_take_is_refused(port: Port):
+async def test_a_booking_that_no_node_can_take_is_refused(port: Port):
     booked = await port.book(architecture="riscv64")
     assert await port.status(booked) == S.REFUSED
     assert (await port.row(booked)).reason["message"].endswith("nor is there any for fewer, or later")
@@ -83,7 +83,7 @@ async def test_others_run_in_the_gap_if_they_end_before_a_booking_begins(port: P
     assert await port.node_of(long) == [None]
 
 
-async def test_what_waits_for_a_booking_is_tried_when_that_is_cancelled(port: Port):
+async def test_work_behind_a_booking_is_requeued_when_the_booking_is_cancelled(port: Port):
     booked = await port.book(cpu=8)
     waits = await port.submit("endless", cpu=8)
     await port.iterate()
@@ -287,7 +287,7 @@ async def test_a_timeslot_in_force_is_charged_to_its_booker(port: Port):
     assert port.mirror.tenancy.usage.used_by(user).get("cpu", 0) == 0
 
 
-async def test_what_was_decided_by_nobody_is_decided_by_the_next_leader(port: Port):
+async def test_undecided_requests_are_decided_by_the_next_leader(port: Port):
     booked = await port.ask()
     standby = Mirror(port.harness.database)
     await standby.load()
@@ -402,7 +402,7 @@ async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
     assert await port.placements(longer.id) == {"b": 1}
 
 
-async def test_what_its_work_leaves_early_stays_the_bookings(port: Port):
+async def test_capacity_that_its_work_leaves_early_stays_with_the_booking(port: Port):
     booked = await port.book(cpu=8, start=10, lead=10, minutes=120)
     short = await port.submit("short", booked, cpu=8, limit=600)
     await port.iterate()

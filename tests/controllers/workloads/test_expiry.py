@@ -122,7 +122,7 @@ async def test_a_task_past_its_deadline_is_ended_and_its_workload_fails(
 
 
 @on_sqlite
-async def test_who_ended_well_before_the_stop_came_has_succeeded(harness: Harness, loop: ExpiryLoop, clock: Clock):
+async def test_a_task_that_ended_well_before_the_stop_has_succeeded(harness: Harness, loop: ExpiryLoop, clock: Clock):
     await harness.node("n1")
     limited = await job(harness, "job", time_limit_seconds=1)
     [task] = await harness.run(limited)
@@ -249,7 +249,7 @@ async def test_work_that_was_never_placed_expires(harness: Harness, loop: Expiry
 
 
 @on_sqlite
-async def test_who_asked_for_a_later_start_waits_from_then_on(
+async def test_the_pending_timeout_of_a_delayed_workload_begins_at_its_start_time(
     harness: Harness, loop: ExpiryLoop, clock: Clock, timeout: int
 ):
     later = await job(harness, "later", starts_at=clock() + timedelta(seconds=HOUR))

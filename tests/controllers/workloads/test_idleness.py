@@ -83,7 +83,7 @@ async def test_an_idle_session_is_warned_and_then_ended_with_the_reason(harness:
 
 
 @on_sqlite
-async def test_who_does_something_after_the_warning_stays_and_is_warned_anew(harness: Harness, day: Day):
+async def test_activity_after_the_idle_warning_keeps_the_session_and_resets_the_warning(harness: Harness, day: Day):
     workload_id, [task] = await session(harness)
     await day.minutes(9, task)
     await day.minutes(0.5, busy=(task,))

@@ -256,7 +256,7 @@ async def test_only_the_named_exit_codes_are_retried(harness: Harness, exit_code
 
 
 @on_sqlite
-async def test_what_was_cancelled_is_not_retried(harness: Harness):
+async def test_cancelled_tasks_are_not_retried(harness: Harness):
     await harness.node("n1")
     job = await session(harness, max_retries=2)
     [task] = await harness.run(job)
@@ -268,7 +268,7 @@ async def test_what_was_cancelled_is_not_retried(harness: Harness):
 
 
 @on_sqlite
-async def test_what_could_never_be_placed_is_not_retried(harness: Harness):
+async def test_work_that_can_never_be_placed_is_not_retried(harness: Harness):
     job = await session(harness, max_retries=2)
     [task] = await harness.tasks(job)
     await harness.move(task, T.FAILED, reason=Reason("never-fits", "no node is that large"))
@@ -359,7 +359,7 @@ async def report(harness: Harness, task: AnyRow, status: Any, **more: Any) -> No
     await AgentHub(harness.database, Signal()).report(agent, Report(number=1, tasks=[received]))
 
 
-async def test_what_cannot_be_started_waits_again_lower_where_the_pool_says_so(harness: Harness):
+async def test_a_task_that_cannot_be_started_is_requeued_at_lower_priority_if_the_pool_says_so(harness: Harness):
     await harness.set_options(deprioritise=7)
     await harness.node("n1")
     job = await session(harness)

@@ -256,7 +256,7 @@ async def test_a_revision_that_never_gets_ready_stalls_and_leaves_the_old_tasks_
 
 
 @pytest.mark.parametrize("cpu", [1, 2, 16])
-async def test_what_fails_while_a_rollout_rests_comes_again_as_it_was(yard: Yard, cpu: int):
+async def test_a_task_that_fails_during_a_pause_is_replaced_by_one_of_its_own_revision(yard: Yard, cpu: int):
     """Whether the newest revision requests as much, more, or more than any node has."""
     harness = yard.harness
     await yard.deploy(replicas=3)
@@ -286,7 +286,7 @@ async def test_what_fails_while_a_rollout_rests_comes_again_as_it_was(yard: Yard
     await yard.sound()
 
 
-async def test_what_fails_while_tasks_are_replaced_does_not_hold_up_the_newest_revision(yard: Yard):
+async def test_failures_of_old_tasks_do_not_delay_the_newest_revision(yard: Yard):
     harness = yard.harness
     await yard.deploy(replicas=2, cpu=4)
     await yard.update(cpu=2)
@@ -325,7 +325,7 @@ async def test_a_pause_rests_and_going_on_goes_on(yard: Yard):
 
 
 @on_sqlite
-async def test_what_waits_is_made_anew_with_the_update(yard: Yard):
+async def test_pending_tasks_are_replaced_by_the_update(yard: Yard):
     harness = yard.harness
     await yard.deploy(replicas=3, cpu=4)
     assert await harness.statuses(yard.web) == ["RUNNING", "RUNNING", "PENDING"]

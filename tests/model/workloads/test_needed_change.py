@@ -35,7 +35,7 @@ def test_a_request_above_every_node_names_the_slot():
         reason("dependencies-not-met"),
     ],
 )
-def test_what_waiting_cures_needs_no_change(found: dict[str, Any] | None):
+def test_a_reason_that_waiting_cures_needs_no_change(found: dict[str, Any] | None):
     assert needed_change(found) is None
 
 

@@ -134,7 +134,7 @@ def test_limits_are_compared_once_for_a_workload_of_which_all_tasks_are_within_t
     assert set(compared) == {Scope.USER, Scope.PROJECT}
 
 
-def test_what_is_admitted_counts_for_the_next_until_it_is_refunded():
+def test_admitted_work_counts_against_the_next_until_it_is_refunded():
     usage = Usage()
     usage.update(USER, limits={"sessions": 1})
     admission = Admission(AdmissionContext(NOW, usage))
@@ -204,7 +204,7 @@ def test_a_dependency_names_what_is_not_met_and_who_is_before():
     assert (answer.reason.cure, answer.awaits.workloads) == ("never", frozenset({id_of("train"), id_of("older")}))
 
 
-def test_where_time_and_a_release_are_both_needed_the_reason_says_what_is_needed_for_sure():
+def test_if_time_and_a_release_are_both_needed_the_reason_names_the_certain_one():
     usage = Usage()
     usage.update(USER, limits={"cpu": 1000})
     due = NOW + timedelta(hours=1)

@@ -36,7 +36,7 @@ def test_kinds_that_complement_each_other_share_nodes() -> None:
     assert cost_of(problem, cover(problem, np.array([50, 50]))) == 50
 
 
-def test_what_fills_a_node_without_a_gap_beats_what_costs_less_per_unit() -> None:
+def test_a_pattern_that_fills_a_node_beats_one_with_a_lower_unit_cost() -> None:
     # Three fit into 10 with 1 left over, four into 12 with nothing: 12 for 40 tasks costs 10 x 5 = 50, not 14 x 4 = 56.
     problem = covering([[3]], [[10], [12]], [4, 5])
     assert cost_of(problem, cover(problem, np.array([40]))) == 50

@@ -108,7 +108,7 @@ def place_as_promised(answer: ScaleUp, waiting: Iterable[Workload], nodes: Itera
             assert [placement.node_id for placement in decision.placements] == [new.id] * count, decision
 
 
-class TestWhatIsAskedFor:
+class TestRequestedNodes:
     def test_all_pending_work_is_packed_onto_the_cheapest_nodes(self) -> None:
         waiting = [workload(f"w{number}").cpu(2).memory("2Gi") for number in range(8)]
         assert asked(ask(waiting, [SMALL, LARGE])) == {"large": 1}
@@ -155,7 +155,7 @@ class TestWhatIsAskedFor:
         place_as_promised(answer, [each.workload for each in waiting])
 
 
-class TestWhatIsNot:
+class TestNoRequest:
     def test_permanent_reasons_and_those_of_others_ask_for_nothing(self) -> None:
         short = decide([node("there").cpu(1)], workload("w").cpu(2)).reason
         assert short is not None
@@ -175,7 +175,7 @@ class TestWhatIsNot:
         assert reason is not None
         assert not lacks_nodes(reason)
 
-    def test_what_no_template_takes(self) -> None:
+    def test_demand_that_no_template_fits(self) -> None:
         waiting = [workload("huge").cpu(64), workload("arm").cpu(1).architecture("aarch64"), workload("fine").cpu(1)]
         answer = ask(waiting, [SMALL, LARGE])
         assert asked(answer) == {"small": 1}
@@ -235,7 +235,7 @@ class TestLimits:
         assert asked(answer) == {"small": 2}
         assert [reason.code for reason in answer.unmet.values()] == ["scaling-limit"] * 2
 
-    def test_who_is_of_higher_priority_is_served_first(self) -> None:
+    def test_work_of_higher_priority_is_placed_first(self) -> None:
         low, high = workload("low").cpu(4).created(60), workload("high").cpu(3).priority(50)
         answer = ask([low, high], [replace(SMALL, most=1)])
         assert promised(answer) == {high.workload.id: 1}
@@ -296,7 +296,7 @@ class TestTogether:
         assert asked(answer) == {"west": 1}
 
 
-class TestWhatNodesAre:
+class TestTemplates:
     def test_taints_and_labels_of_templates_are_respected(self) -> None:
         tainted = replace(SMALL, name="tainted", taints=(Taint("gpu"),), labels={"disk": "ssd"}, cost=1)
         plain = workload("plain").cpu(1)

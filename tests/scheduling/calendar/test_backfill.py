@@ -76,7 +76,7 @@ def test_long_work_runs_beside_the_planned_start_where_both_fit(compiled: bool):
     assert placed(decisions) == {"beside"}
 
 
-def test_what_starts_in_the_same_pass_ends_in_the_plan():
+def test_work_started_in_the_same_pass_has_an_end_in_the_plan():
     scheduler = backfilling(node("n").cpu(4))
     decisions = decided(
         scheduler,
@@ -215,7 +215,7 @@ def test_work_that_no_node_can_ever_take_is_in_nobodys_way():
     assert placed(decisions) == {"behind"}
 
 
-def test_what_is_planned_counts_until_the_next_pass_of_its_pool():
+def test_planned_starts_count_until_the_next_pass_of_their_pool():
     scheduler = backfilling(node("n").cpu(4).used(cpu=2))
     running(scheduler, "n", 2, HOUR)
     head, other = limited(workload("head").cpu(4), HOUR), workload("other").cpu(1)

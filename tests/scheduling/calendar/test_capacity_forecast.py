@@ -34,7 +34,7 @@ def test_nodes_that_take_no_work_have_nothing_free():
     assert (seen.capacity[0], seen.free[0].tolist()) == (0, [0, 0])
 
 
-def test_what_is_on_nodes_that_take_no_work_leaves_the_others_as_free_as_they_are():
+def test_tasks_on_unschedulable_nodes_do_not_reduce_the_free_capacity_of_others():
     cluster = Cluster([node("a").cpu(8).used(cpu=6).unschedulable().node, node("b").cpu(8).used(cpu=1).node])
     away = cluster.rows.tolist()[0]
     cluster.timeline.advance(1000)

@@ -154,7 +154,7 @@ def test_the_reason_says_if_others_of_the_pass_freed_capacity():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_why_is_said_of_the_nodes_as_they_are_after_the_pass(compiled):
+def test_reasons_describe_the_nodes_as_they_are_after_the_pass(compiled):
     lab = Scheduler([node("a").cpu(4).node], compiled=compiled)
     large, small = workload("large").cpu(8).priority(90), workload("small").cpu(3).priority(10)
     decision = run(lab, large, small).decisions[0]
@@ -162,7 +162,7 @@ def test_why_is_said_of_the_nodes_as_they_are_after_the_pass(compiled):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_what_was_placed_can_be_bound_before_the_reasons_are_said(compiled):
+def test_placements_can_be_bound_before_reasons_are_computed(compiled):
     lab = Scheduler([node("a").cpu(4).node], compiled=compiled)
     queue = [workload("large").cpu(8).priority(90).workload, workload("two").cpu(3).replicas(2).workload]
     placed = lab.place(queue, NOW)

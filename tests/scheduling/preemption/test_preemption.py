@@ -117,7 +117,7 @@ def test_nobody_leaves_for_the_same_or_a_lower_priority(priority):
     assert decide(given, urgent()).outcome is Outcome.WAITING
 
 
-def test_who_must_not_be_preempted_stays():
+def test_a_non_preemptible_task_stays():
     given = scheduler([node("n").cpu(2)], [running("a", "n", preemptible=False)])
     assert decide(given, urgent()).outcome is Outcome.WAITING
 
@@ -128,13 +128,13 @@ def test_a_workload_that_does_not_preempt_waits():
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(59, Outcome.WAITING), (60, Outcome.RESERVED)])
-def test_who_has_not_run_long_enough_is_left_alone(seconds, outcome):
+def test_tasks_that_have_not_run_long_enough_are_not_preempted(seconds, outcome):
     rules = Preemption(min_runtime_seconds=60)
     given = scheduler([node("n").cpu(2)], [running("a", "n", seconds=seconds)], rules=rules)
     assert decide(given, urgent()).outcome is outcome
 
 
-def test_who_has_not_started_may_leave_at_once():
+def test_victims_that_have_not_started_leave_at_once():
     rules = Preemption(min_runtime_seconds=60)
     given = scheduler([node("n").cpu(2)], [running("a", "n", started_at=None)], rules=rules)
     assert decide(given, urgent()).outcome is Outcome.RESERVED
@@ -155,7 +155,7 @@ def test_only_tasks_in_the_scope_leave(scope):
         assert given.decide(work, NOW).outcome is outcome
 
 
-def test_who_need_not_leave_is_reprieved_the_most_important_first():
+def test_unneeded_victims_are_reprieved_the_most_important_first():
     running_tasks = [
         running("a", "n", 1, priority=1),
         running("b", "n", 2, priority=2),
@@ -281,14 +281,14 @@ def test_a_filter_that_fails_fails_the_workload_and_leaves_no_trace():
     assert np.array_equal(given.cluster.taken, before)
 
 
-def test_who_carries_an_anti_affinity_leaves_for_whom_it_keeps_out():
+def test_a_task_with_anti_affinity_is_preempted_by_the_work_that_it_excludes():
     apart = Constraints(anti_affinity=(TaskTerm("metadata.name", equal_to(dict(WEB))),))
     running_tasks = [running("a", "n", 1, constraints=apart), running("b", "n", 1)]
     work = replace(urgent(cpu=1).workload, constraints=Constraints(labels=WEB))
     assert victims(scheduler([node("n").cpu(4)], running_tasks).decide(work, NOW)) == ["a"]
 
 
-def test_who_uses_the_port_leaves():
+def test_the_task_that_uses_the_port_is_preempted():
     taken = Constraints(host_ports=(HostPort(8080),))
     running_tasks = [running("a", "n", 1, constraints=taken), running("b", "n", 1)]
     work = replace(urgent(cpu=1).workload, constraints=taken)
@@ -316,7 +316,7 @@ def with_devices(running_tasks: list[RunningTask], count: int = 2) -> Scheduler:
     return Scheduler([machine], preemption=Preemption(), running_tasks=running_tasks, compiled=False)
 
 
-def test_who_has_the_device_leaves_though_the_amount_is_free():
+def test_the_holder_of_the_device_is_preempted_although_the_amount_is_free():
     """Half of each device is free, which no whole device is: one of the two leaves, the less important."""
     running_tasks = [on_device("a", 0, 500, priority=3), on_device("b", 1, 500, priority=1)]
     decision = with_devices(running_tasks).decide(replace(urgent().workload, request=parse_amounts({"gpu": 1})), NOW)
@@ -335,7 +335,7 @@ def test_the_devices_of_victims_are_given_once():
     assert victims(given.decide(replace(urgent("four").workload, request=half), NOW)) == ["b"]
 
 
-def test_who_makes_the_spread_uneven_leaves():
+def test_the_task_that_makes_the_spread_uneven_is_preempted():
     alike = Constraints(labels=WEB, spread=(Spread("zone", 1, equal_to(dict(WEB))),))
     running_tasks = [
         running("a", "m", 1, constraints=alike),

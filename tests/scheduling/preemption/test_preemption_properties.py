@@ -358,7 +358,7 @@ def test_nodes_side_by_side_are_seen_as_each_alone(monkeypatch: pytest.MonkeyPat
     assert sum(planned is not None for _, planned in found[0]) > 80
 
 
-def test_what_is_withdrawn_was_never_planned():
+def test_a_withdrawn_decision_leaves_the_state_unchanged():
     for seed, world in enumerate(worlds(120)):
         preemptor = preemptor_of(world)
         plan = by_definition(preemptor)

@@ -64,7 +64,7 @@ def test_a_higher_priority_does_not_keep_what_is_borrowed():
     assert victims(scheduler(important).decide(of_project("mine", "lender", 2, priority=0), NOW)) == ["b3"]
 
 
-def test_who_would_exceed_its_own_guarantee_takes_nothing_back():
+def test_work_that_would_exceed_its_guarantee_reclaims_nothing():
     too_much = scheduler(BORROWED).decide(of_project("mine", "lender", 5), NOW)
     assert too_much.outcome is Outcome.WAITING
     stranger = scheduler(BORROWED).decide(of_project("theirs", "nobody", 1, priority=99), NOW)
@@ -80,12 +80,12 @@ def test_nobody_falls_below_what_it_is_guaranteed():
     assert scheduler(partly).decide(of_project("mine", "lender", 4), NOW).outcome is Outcome.WAITING
 
 
-def test_who_runs_for_too_short_a_time_is_left_alone():
+def test_tasks_that_have_run_for_too_short_a_time_are_not_preempted():
     young = scheduler(BORROWED, min_runtime_seconds=58 * 60 + 30)
     assert victims(young.decide(of_project("mine", "lender", 2), NOW)) == ["b1"]
 
 
-def test_what_was_taken_back_is_not_taken_twice():
+def test_reclaimed_capacity_is_not_reclaimed_twice():
     given = scheduler(BORROWED)
     first = given.decide(of_project("first", "lender", 2), NOW)
     second = given.decide(of_project("second", "lender", 2), NOW)
@@ -93,7 +93,7 @@ def test_what_was_taken_back_is_not_taken_twice():
     assert [victims(first), victims(second), victims(third)] == [["b3"], ["b2"], []]
 
 
-def test_what_a_pass_has_charged_counts_as_used():
+def test_charges_of_a_pass_count_as_used():
     given, usage = scheduler(BORROWED), Usage()
     admission = Admission(AdmissionContext(NOW, usage))
     waiting = [of_project(f"w{number}", "lender", 2) for number in range(3)]

@@ -450,7 +450,7 @@ def limited_world(cores: int) -> World:
     return World([node("n").cpu(64)], usage=usage)
 
 
-def test_who_is_over_a_limit_is_tried_again_when_its_tenant_uses_less_and_not_before():
+def test_work_over_a_limit_is_requeued_when_its_tenant_uses_less_and_not_before():
     world = limited_world(2)
     world.submit(*(workload(f"w{number}").cpu(1).created(9 - number) for number in range(4)))
     iteration = world.iterate()
@@ -465,7 +465,7 @@ def test_who_is_over_a_limit_is_tried_again_when_its_tenant_uses_less_and_not_be
     assert world.pending_queue.found_by_timer == 0
 
 
-def test_who_is_not_to_start_yet_is_tried_when_its_time_has_come():
+def test_work_with_a_start_time_is_tried_when_it_is_due():
     world = limited_world(9)
     later = NOW + timedelta(minutes=5)
     world.submit(WorkloadBuilder(replace(workload("later").cpu(1).workload, starts_at=later)))
@@ -475,7 +475,7 @@ def test_who_is_not_to_start_yet_is_tried_when_its_time_has_come():
     assert world.iterate(later).placed == ["later"]
 
 
-def test_who_waits_for_others_is_tried_when_it_is_read_again():
+def test_work_with_dependencies_is_tried_when_it_is_read_again():
     world = limited_world(9)
     waits = workload("after").cpu(1).workload
     first = Dependency(id_of("first"), "first", Condition.AFTER_OK, WorkloadStatus.RUNNING)
@@ -513,14 +513,14 @@ def strict_world() -> World:
     return world
 
 
-def test_who_is_behind_another_is_not_tried_while_nothing_changes():
+def test_work_behind_a_head_is_not_tried_while_nothing_changes():
     world = strict_world()
     assert world.iterate().tried == []
     assert world.iterate_by_timer().placed == []
     assert world.pending_queue.found_by_timer == 0
 
 
-def test_who_is_behind_another_goes_on_when_that_one_is_placed_or_gone():
+def test_work_behind_a_head_is_requeued_when_the_head_is_placed_or_gone():
     world = strict_world()
     world.end(world.running[0])
     assert world.iterate().placed == ["large"]
@@ -568,7 +568,7 @@ def test_nobody_passes_the_rest_of_work_that_is_about_to_come_back(half: World):
     assert half.iterate().placed == ["urgent"]
 
 
-def test_who_is_behind_work_that_went_away_instead_of_coming_back_is_tried(half: World):
+def test_work_behind_a_head_that_was_removed_is_tried(half: World):
     half.withdraw("large")
     assert half.iterate().placed == ["small"]
 

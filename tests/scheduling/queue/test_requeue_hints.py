@@ -154,7 +154,7 @@ def test_one_task_must_match_every_term_of_an_affinity():
     assert not worth(TaskAffinityFilter(), TaskChange(all_of_them, one), affinity=both)
 
 
-def test_who_may_be_the_first_of_its_group_is_cured_by_the_last_that_leaves():
+def test_work_that_may_be_first_of_its_group_is_requeued_when_the_last_of_the_group_ends():
     leaves = TaskChange(task(labels=WEB), None)
     assert not worth(TaskAffinityFilter(), leaves, affinity=(BY_WEB,))
     assert worth(TaskAffinityFilter(), leaves, affinity=(BY_WEB,), labels=WEB)

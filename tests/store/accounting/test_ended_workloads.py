@@ -77,7 +77,7 @@ async def test_the_peak_is_what_it_had_at_one_time_not_what_it_had_in_all(harnes
     assert found.peak_slots == amounts(cpu=4, memory="2Gi")
 
 
-async def test_what_never_ran_waited_until_its_end(harness: Harness):
+async def test_a_workload_that_never_ran_waited_until_its_end(harness: Harness):
     workload_id, [task] = await submitted_at_noon(harness, "never", 1)
     await apply(harness, minutes(7), Change(task, TaskStatus.CANCELLED))
     found = await record(harness, workload_id)

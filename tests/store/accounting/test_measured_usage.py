@@ -73,7 +73,7 @@ async def test_a_node_speaks_for_its_own_tasks_only(harness: Harness):
     assert await harness.rows(select(task_usage)) == []
 
 
-async def test_what_was_measured_stands_beside_what_was_given_and_never_in_the_ledger(harness: Harness):
+async def test_measured_usage_is_shown_beside_allocations_and_never_in_the_ledger(harness: Harness):
     await harness.node("n1")
     task = await running(harness)
     await write(harness, Average(task.id, task.node_id, MONDAY + MINUTE, "cpu", 1300, 60))

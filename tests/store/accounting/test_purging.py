@@ -112,7 +112,7 @@ async def test_an_ended_workload_goes_with_all_that_belongs_to_it_and_its_record
 
 
 @on_sqlite
-async def test_what_still_counts_stays_however_old(harness: Harness):
+async def test_rows_that_still_count_stay_however_old(harness: Harness):
     await ended(harness, "charged", MONDAY + DAY, freed=False)
     awaited = await ended(harness, "awaited", MONDAY + DAY)
     waiting = await harness.submit("waiting")

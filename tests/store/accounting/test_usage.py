@@ -75,7 +75,7 @@ async def test_a_use_over_midnights_counts_on_each_day_what_it_had_of_it(harness
         assert await buckets(harness) == expected
 
 
-async def test_what_runs_counts_until_now_and_equal_amounts_add_up(harness: Harness):
+async def test_running_work_counts_until_now_and_equal_amounts_add_up(harness: Harness):
     await harness.node("n1")
     await run(harness, "first", MONDAY + HOUR, None)
     await count(harness, MONDAY + 2 * HOUR)

@@ -48,7 +48,7 @@ async def test_a_task_that_has_ended_or_runs_elsewhere_is_stopped_and_not_quaran
     assert await to_end(harness, there, task.id) == []
 
 
-async def test_what_still_waits_by_the_database_goes_on_where_it_runs_until_it_is_over(harness: Harness):
+async def test_a_running_task_that_the_database_has_as_pending_continues_until_its_end(harness: Harness):
     node_id = await harness.node("n1")
     workload_id = await harness.submit("web")
     (task,) = await harness.tasks(workload_id)

@@ -45,7 +45,7 @@ async def test_users_are_warned_of_the_end_once(harness: Harness):
     assert noticed
 
 
-async def test_how_a_timeslot_is_used_and_what_outlives_it(harness: Harness):
+async def test_usage_of_a_timeslot_and_the_rows_that_outlive_it(harness: Harness):
     lab = slot(harness, "lab", kind=TimeslotKind.LAB, status=S.ACTIVE)
     unused = slot(harness, "unused", status=S.ACTIVE)
     await insert(harness, lab, unused)

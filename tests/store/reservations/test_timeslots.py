@@ -63,7 +63,7 @@ async def received(harness: Harness, slot_id: UUID) -> list[tuple[str, int]]:
     return [(row.kind, row.version) for row in rows]
 
 
-async def test_what_is_written_is_read_again(harness: Harness):
+async def test_a_stored_timeslot_is_read_back(harness: Harness):
     full = slot(
         harness,
         lead_seconds=60,
@@ -167,7 +167,7 @@ async def test_a_confirmed_change_replaces_the_old_booking_and_takes_over_its_wo
     assert await received(harness, old.id) == [("CONFIRMED", 1), ("CANCELLED", 2)]
 
 
-async def test_what_work_in_a_timeslot_occupies_is_summed_by_node(harness: Harness):
+async def test_amounts_occupied_in_a_timeslot_are_summed_by_node(harness: Harness):
     node_id = await harness.node("n1")
     booked, empty = slot(harness), slot(harness, "empty")
     await insert(harness, booked, empty)

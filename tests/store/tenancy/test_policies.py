@@ -120,7 +120,7 @@ async def test_a_change_that_fails_leaves_no_row(database: Database):
 @pytest.mark.parametrize(
     "statement", [update(tables.admin_actions).values(username="eve"), delete(tables.admin_actions)]
 )
-async def test_what_admins_did_cannot_be_changed_or_deleted(database: Database, statement: Executable):
+async def test_records_of_admin_actions_cannot_be_changed_or_deleted(database: Database, statement: Executable):
     await make(database, "small")
     with pytest.raises(Exception, match="only ever added"):
         await database.write(lambda c: c.execute(statement))

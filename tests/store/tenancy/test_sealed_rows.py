@@ -87,7 +87,9 @@ async def test_a_rotation_that_was_interrupted_goes_on_where_it_ended(
 
 
 @on_sqlite
-async def test_what_does_not_open_stays_and_is_counted_by_its_key(harness: Harness, migrated_url: str, tmp_path: Path):
+async def test_values_that_cannot_be_decrypted_stay_and_are_counted_by_key(
+    harness: Harness, migrated_url: str, tmp_path: Path
+):
     await fill(harness.database, keys(tmp_path / "lost", "x"), "old")
     await fill(harness.database, keys(tmp_path / "keys", "a"), "known")
     before = await harness.rows(select(tables.secrets).where(tables.secrets.c.key_id == "x"))

@@ -92,7 +92,7 @@ async def test_the_last_active_admin_stays(database: Database):
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "User"]
 
 
-async def test_what_is_not_given_does_not_change(database: Database):
+async def test_omitted_fields_do_not_change(database: Database):
     user_id = await make_user(database, "ada")
     await database.write(lambda c: users.change(c, "ada", os_user="ada1", now=clock.now()))
     await database.write(lambda c: users.change(c, "ada", role=Role.ADMIN, now=clock.now()))

@@ -61,7 +61,7 @@ FULL = Container(
         ),
     ],
 )
-def test_what_was_said_is_read_back(template: TaskTemplate):
+def test_an_encoded_template_is_read_back(template: TaskTemplate):
     assert templates.decode(json.loads(json.dumps(templates.encode(template)))) == template
 
 
@@ -74,7 +74,7 @@ def test_only_what_was_said_is_written():
     }
 
 
-def test_what_was_stored_before_containers_had_more_to_say_still_reads():
+def test_templates_stored_before_containers_had_more_fields_can_be_read():
     stored = {
         "containers": [
             {

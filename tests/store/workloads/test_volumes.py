@@ -247,7 +247,7 @@ async def test_volumes_on_different_nodes_keep_a_task_from_all_of_them(harness: 
 
 
 @on_sqlite
-async def test_who_waits_for_a_volume_is_read_again_when_it_comes_to_a_node(harness: Harness):
+async def test_work_that_waits_for_a_volume_is_read_again_when_the_volume_gets_a_node(harness: Harness):
     await node(harness, "n1", cpu=2)
     data = await make(harness, "data")
     waits = await submit(harness, "waits", data, cpu=4)

@@ -224,7 +224,7 @@ async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Pa
         assert (await again).id == "sha256:1"
 
 
-async def test_who_has_another_login_asks_the_registry_as_himself(tmp_path: Path) -> None:
+async def test_a_pull_uses_the_login_of_its_own_project(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
         login = RegistryLogin(registry="docker.io", username="ada", password="secret-of-ada")
         both = [asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, PROJECT, each)) for each in (None, login)]
@@ -259,7 +259,7 @@ async def test_an_engine_that_goes_away_while_it_fetches_has_not_fetched(tmp_pat
     assert isinstance(failed, EngineUnavailable)
 
 
-async def test_who_waits_for_a_pull_hears_that_its_engine_was_left(tmp_path: Path) -> None:
+async def test_waiters_for_a_pull_learn_that_the_engine_was_closed(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
         waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT, PROJECT))
         await eventually(lambda: bool(engine.pulls))

@@ -101,7 +101,7 @@ async def test_a_task_gets_its_allocation_and_no_more(node: Node):
     assert not orphans(node, task)
 
 
-async def test_who_is_privileged_may_do_all_that_the_node_may(node: Node):
+async def test_a_privileged_container_has_all_capabilities_of_the_node(node: Node):
     task = order(containers=[container("grep", "CapEff", "/proc/self/status", privileged=True)])
     assert (await node.run(task)).status == "SUCCEEDED"
     assert await node.output(task) in _STATUS_OF_NODE
@@ -115,7 +115,7 @@ def orphans(node: Node, task: DesiredTask) -> list[Path]:
     return [*memory, *folder.glob("scratch")]
 
 
-async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Node):
+async def test_a_task_that_ignores_the_signal_is_killed_after_the_grace_period(node: Node):
     deaf = order("sh", "-c", "trap 'echo ignored' TERM; echo up; while :; do sleep 0.1; done", grace_seconds=60)
     await node.runtime.start(deaf)
     await node.until(deaf, "RUNNING")
@@ -130,7 +130,7 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     assert (await node.output(deaf)).count("ignored") == 2
 
 
-async def test_who_was_paused_by_somebody_ends_as_everybody_does(node: Node):
+async def test_a_paused_container_ends_like_any_other(node: Node):
     waits = "trap 'exit 7' TERM; echo up; while :; do sleep 0.1; done"
     tasks = [order("sh", "-c", waits, grace_seconds=grace) for grace in (60, 0)]
     for task in tasks:
@@ -371,7 +371,7 @@ async def test_a_host_folder_behind_a_link_is_not_mounted(node: Node):
     assert (await node.run(using(node.engine.folder))).code == "volume-refused"
 
 
-async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alone(node: Node):
+async def test_files_in_a_volume_are_there_for_later_tasks_of_the_same_project_only(node: Node):
     volume = VolumeSpec(name="data", kind="named", volume_id=uuid4())
     disk = node.root.parent / f"{node.root.name}-disk"
     disk.mkdir()

@@ -145,7 +145,7 @@ def test_output_is_bounded_by_the_engine():
         {"image": None},
     ],
 )
-def test_what_would_mean_something_else_to_the_engine_is_refused(changes: dict[str, Any]):
+def test_values_with_another_meaning_to_the_engine_are_refused(changes: dict[str, Any]):
     with pytest.raises(InvalidInput):
         check(order(containers=[container("true", **changes)], volumes=[VolumeSpec(name="data")]))
 

@@ -124,7 +124,7 @@ def test_a_stop_that_was_asked_for_is_no_failure():
     assert (outcome(never).status, never.ran) == ("CANCELLED", False)
 
 
-def test_what_has_ended_already_is_not_made_another_end_by_a_stop():
+def test_a_stop_does_not_change_the_outcome_of_an_ended_task():
     stored = record(started=["main"], ran=True)
     assert decided(stored, {"main": ended(0)})
     assert not decided(stored, {"main": running()})

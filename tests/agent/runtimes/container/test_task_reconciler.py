@@ -152,7 +152,7 @@ async def test_a_connection_that_breaks_once_leaves_no_task_waiting(tmp_path: Pa
 
 
 @pytest.mark.parametrize("call", ["create", "start"])
-async def test_who_was_half_started_when_the_engine_went_away_is_made_anew(
+async def test_a_half_started_container_is_recreated_after_the_engine_was_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ):
     monkeypatch.setattr(reconcilers, "_RETRY_SECONDS", 0.01)
@@ -163,7 +163,7 @@ async def test_who_was_half_started_when_the_engine_went_away_is_made_anew(
     await reconciler.close()
 
 
-async def test_who_is_not_alive_is_killed_also_where_the_engine_was_away_at_first(tmp_path: Path):
+async def test_a_failed_liveness_probe_kills_the_container_even_if_the_engine_was_away_at_first(tmp_path: Path):
     probe = ProbeSpec(command=["alive"], interval_seconds=0, failures=1)
     reconciler = reconciled_by(FlakyEngine(signal=1), tmp_path, order(containers=[container("work", liveness=probe)]))
     reconciler.begin()

@@ -148,7 +148,7 @@ async def test_a_terminal_has_the_size_that_is_asked_for_and_follows_its_changes
 
 
 @pytest.mark.parametrize("cgroups", [True, False])
-async def test_who_hangs_up_ends_the_command_and_the_end_of_the_task_ends_it_too(node: Node, cgroups: bool):
+async def test_a_command_ends_with_its_client_and_with_its_task(node: Node, cgroups: bool):
     if not cgroups:
         node.runtime._processes.cgroups = None
     task = order(*SLEEPING)

@@ -212,7 +212,7 @@ def _payload(token: str) -> dict[str, Any]:
     return payload
 
 
-async def test_where_somebody_asks_from_is_believed_of_servers_that_share_the_keys_and_of_nobody_else(world: World):
+async def test_only_servers_that_share_the_keys_can_vouch_for_a_clients_address(world: World):
     headers = await world.admin()
     shown, far = headers["Authorization"], "192.0.2.7"
     stranger = Tokens(SigningKeys([SigningKey(b"x" * 32)]))
