@@ -57,7 +57,7 @@ from mooring.wire.workloads.uploads import MAX_MANIFEST_BYTES
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
     {"name": "sessions", "description": "Sessions: interactive, batch, inference and system."},
-    {"name": "ways in", "description": "Access to running tasks: commands, ports, files."},
+    {"name": "task access", "description": "Access to running tasks: commands, ports, files."},
     {"name": "timeslots", "description": "Capacity for a window of time: bookings, labs, maintenance."},
     {"name": "deployments", "description": "Rollouts of deployments: update, roll back, pause, resume."},
     {"name": "deployment", "description": "Deployments in the API of fog-compute."},

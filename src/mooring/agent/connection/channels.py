@@ -84,7 +84,9 @@ class _Channel:
                 self._side.end()
 
     async def refuse(self) -> None:
-        await self._end(code="too-many-channels", message=f"{_MAX_CONCURRENT} ways into this node are open already")
+        await self._end(
+            code="too-many-channels", message=f"{_MAX_CONCURRENT} connections to tasks are open on this node already"
+        )
 
     async def serve(self) -> None:
         """Transfer bytes until the task, the command or the peer ends."""

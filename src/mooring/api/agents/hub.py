@@ -306,7 +306,7 @@ class AgentHub:
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)
 
-    # --- ways into tasks ---
+    # --- connections to tasks ---
 
     def check(self, node_id: UUID) -> None:
         """Raise Unavailable if the node's agent is too old or not connected to this process."""

@@ -196,7 +196,7 @@ IdempotencyHeader = Annotated[
     IdempotencyKey | None,
     Header(
         alias="Idempotency-Key",
-        description="A word of the client's own: the same request again gets the same answer and doubles no work",
+        description="Chosen by the client: a request repeated with the same key gets the same response",
     ),
 ]
 

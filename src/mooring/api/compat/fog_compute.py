@@ -78,7 +78,7 @@ _SHOWN_HISTORY = 10
 
 @router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(403, 404, 409, 412))
 async def deploy(services: Served, principal: Submitter, request: DeploymentRequest) -> DeploymentAccepted:
-    """Ask for a deployment: one replica per node, all of them or none."""
+    """Submit a deployment with one replica per node, all or none."""
     name = shown(request.name)
     log.info(f"Creating deployment: {name} ({request.type}) for user {shown(principal.username)}")
     check_limits(request, services.limits)
@@ -94,7 +94,7 @@ async def deploy(services: Served, principal: Submitter, request: DeploymentRequ
 
 @router.get("/status/{deployment_id}", operation_id="get_deployment_status", responses=problems(404))
 async def get_status(services: Served, principal: User, deployment_id: str) -> DeploymentStatus:
-    """A deployment with its replicas and the last changes of its status, the newest first."""
+    """Get a deployment with its replicas and its latest status changes, newest first."""
     row = await find_workload(services, principal, deployment_id, kind=Kind.DEPLOYMENT)
     async with services.database.read() as connection:
         tasks = await views.tasks_of(connection, row)
@@ -124,15 +124,17 @@ async def get_status(services: Served, principal: User, deployment_id: str) -> D
 async def list_deployments(
     services: Served,
     principal: User,
-    status: Annotated[Word | None, Query(description="Deleted ones are listed only when asked for")] = None,
+    status: Annotated[
+        Word | None, Query(description="Only this status; deleted deployments are listed only if requested")
+    ] = None,
     type: Annotated[Literal["compute", "storage", "gateway", "mixnode"] | None, Query()] = None,
     sort: Annotated[
-        Literal["created_at", "name", "status"], Query(description="`created_at`: the newest first")
+        Literal["created_at", "name", "status"], Query(description="`created_at`: newest first")
     ] = "created_at",
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     offset: Annotated[int, Query(ge=0, le=INT32_MAX)] = 0,
 ) -> DeploymentList:
-    """One's own deployments."""
+    """List the caller's deployments."""
     statuses = None
     if status is not None and status != "deleted":
         statuses = frozenset(known.value for known, word in _WORDS.items() if word == status)
@@ -156,7 +158,7 @@ async def list_deployments(
     responses=problems(403, 404, 409, 412),
 )
 async def scale(services: Served, principal: User, deployment_id: str, request: ScaleRequest) -> DeploymentScaled:
-    """Change how many replicas a deployment should have."""
+    """Change the number of replicas of a deployment."""
     row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     highest = services.limits.max_scale
     if not 1 <= request.replicas <= highest:
@@ -176,7 +178,7 @@ async def scale(services: Served, principal: User, deployment_id: str, request: 
 
 @router.delete("/{deployment_id}", status_code=202, operation_id="delete_deployment", responses=problems(403, 404, 409))
 async def delete(services: Served, principal: User, deployment_id: str) -> DeploymentSummary:
-    """Stop a deployment's replicas and delete it; its history stays."""
+    """Stop the replicas of a deployment and delete it. Its history is retained."""
     row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     if row.removed_at is not None:
         raise Conflict(f"deployment {row.name!r} is deleted already", code="deployment-deleted")

@@ -18,9 +18,9 @@ from mooring.model.tenancy.access import (
 from mooring.model.tenancy.tenants import Principal
 from mooring.wire.fields import INT32_MAX
 
-All = Annotated[bool, Query(description="Also what ended more than an hour ago")]
+All = Annotated[bool, Query(description="Include those that ended more than an hour ago")]
 Active = Annotated[bool, Query(description="Only those that have not ended")]
-Everyone = Annotated[bool, Query(description="Those of every user, for admins")]
+Everyone = Annotated[bool, Query(description="Include those of other users (admins)")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=INT32_MAX)]
 Status = Annotated[WorkloadStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]

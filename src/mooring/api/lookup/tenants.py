@@ -36,7 +36,7 @@ async def find_domain(
     return found
 
 
-OfDomain = Annotated[Name | None, Query(description="The project's domain; one's own if not given")]
+OfDomain = Annotated[Name | None, Query(description="Domain of the project (default: the caller's)")]
 
 
 async def find_project(

@@ -25,8 +25,8 @@ from mooring.store.views.timeslots import TimeslotRow
 from mooring.wire.workloads.sessions import Instant
 
 Booker = Annotated[Principal, needs(Action.BOOK)]
-Since = Annotated[Instant | None, Query(alias="from", description="Those that end later")]
-Until = Annotated[Instant | None, Query(description="Those that begin earlier")]
+Since = Annotated[Instant | None, Query(alias="from", description="Only those that end after this time")]
+Until = Annotated[Instant | None, Query(description="Only those that begin before this time")]
 
 
 async def find_timeslot(

@@ -1,4 +1,4 @@
-"""Ways into tasks, on their way between the agents of their nodes and those who opened them."""
+"""Relay of channels between the agents of tasks and the clients that opened them."""
 
 from __future__ import annotations
 

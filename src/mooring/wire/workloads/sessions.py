@@ -37,7 +37,7 @@ SessionType = Literal["interactive", "batch", "inference", "system"]
 
 
 class DependencyRequest(Request):
-    """Another workload of one's own by its id or name; in a batch also one of the same batch by its name."""
+    """Another workload of the caller by id or name; in a batch also one of the same batch by name."""
 
     workload: WorkloadReference
     condition: Literal["after-ok", "after-any", "after-fail"] = "after-ok"

@@ -38,9 +38,9 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events", "content": {_MEDIA_TYPE: {"schema": {"type": "string"}}}}
 }
 
-Since = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="The cursor of the last event that is known")]
-Expand = Annotated[bool, Query(description="With the names, and what the decision filtered, scored and selected")]
-OfWorkload = Annotated[str | None, Query(description="Only those of one workload, by id or name")]
+Since = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="Cursor of the last known event")]
+Expand = Annotated[bool, Query(description="Include names and the details of decisions: filters, scores, selection")]
+OfWorkload = Annotated[str | None, Query(description="Only events of this workload, by id or name")]
 
 
 @router.get("", operation_id="list_events")
@@ -69,11 +69,13 @@ async def stream_events(
     since: Since = None,
     expand: Expand = False,
     workload: OfWorkload = None,
-    last_event_id: Annotated[str | None, Header(pattern=CURSOR_PATTERN, description="Goes before `since`")] = None,
+    last_event_id: Annotated[
+        str | None, Header(pattern=CURSOR_PATTERN, description="Cursor; takes precedence over `since`")
+    ] = None,
 ) -> Response:
-    """Events as they are committed: those after the cursor first; without one, those that come from now on.
+    """Stream events as they are committed, from a cursor on, or new ones only.
 
-    The `id` of every message is a cursor. After a break the last one leads to exactly the events that were missed.
+    The `id` of every message is a cursor. After an interruption, the last one resumes without gaps or repetitions.
     """
     watch = await _watch(services, login.principal, workload)
     known = last_event_id or since

@@ -26,7 +26,7 @@ async def create(
     request: JoinTokenRequest,
     response: Response,
 ) -> JoinToken:
-    """A token with which one agent joins one pool under one name, once. It is shown in this answer only."""
+    """Create a join token: one agent joins one pool under one name, once. Only this response contains it."""
     now = services.now()
     expires_at = now + timedelta(seconds=request.expires_in_seconds)
     token = await services.database.write(

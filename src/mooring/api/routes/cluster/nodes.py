@@ -26,7 +26,7 @@ _NO_LIMIT = DrainRequest()
 
 @router.get("", operation_id="list_nodes")
 async def list_nodes(services: Served, _principal: Reader, pool: Name | None = None) -> NodeList:
-    """Every node with what it offers and what is taken of it."""
+    """List all nodes with their capacity and allocations."""
     async with services.database.read() as connection:
         rows = await views.all_nodes(connection, pool=pool)
     return NodeList(nodes=[node_view(row) for row in rows])
@@ -48,7 +48,7 @@ async def get_node(services: Served, _principal: Reader, name: str) -> NodeView:
 async def drain_node(
     services: Served, admin: Admin, name: str, request: Annotated[DrainRequest, Body()] = _NO_LIMIT
 ) -> NodeView:
-    """Place nothing new on the node, and let what is there leave; with a time, end what has not left by then."""
+    """Drain a node: place nothing new there and move its tasks elsewhere; with a timeout, end the remaining ones."""
     await services.nodes.drain(admin, _checked(name), request)
     return await _view(services, name)
 
@@ -69,7 +69,7 @@ async def change_node(services: Served, admin: Admin, name: str, request: NodeCh
 
 @router.patch("/{name}/taints", operation_id="change_taints", responses=problems(403, 404))
 async def change_taints(services: Served, admin: Admin, name: str, request: TaintsChange) -> NodeView:
-    """Add taints to the node and take some away; those that Mooring set itself stay."""
+    """Add taints to a node and remove others. Taints that Mooring set itself stay."""
     await services.nodes.change_taints(admin, _checked(name), request)
     return await _view(services, name)
 
@@ -79,9 +79,9 @@ async def remove_node(
     services: Served,
     admin: Admin,
     name: str,
-    force: Annotated[bool, Query(description="Even while tasks are charged to it")] = False,
+    force: Annotated[bool, Query(description="Even if tasks are still charged to it")] = False,
 ) -> None:
-    """Take the node out of the cluster for good."""
+    """Remove a node from the cluster permanently."""
     await services.nodes.remove(admin, _checked(name), force)
 
 

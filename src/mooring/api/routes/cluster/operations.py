@@ -69,7 +69,7 @@ async def list_servers(services: Served, _principal: Reader) -> ServerList:
 
 @router.get("/loops", operation_id="list_loops")
 async def list_loops(services: Served, _principal: Reader) -> LoopList:
-    """The last iteration of each loop of the leader, and the background tasks of every server."""
+    """List the last iteration of each control loop, and the background tasks of every server."""
     async with services.database.read() as connection:
         found = await loops.reported(connection)
         tasks = await background_tasks.reported(connection)
@@ -108,7 +108,7 @@ async def resign(services: Served, admin: Admin, request: Request) -> None:
 
 @router.post("/leader/pass", operation_id="run_pass", responses=problems(403, 409))
 async def run_pass(services: Served, admin: Admin, request: Request) -> PassView:
-    """Let the leader that is asked try everything that waits at once; the answer says what came of it."""
+    """Make this leader try all pending work at once; the response has the result."""
     leader, view = await _leading(services)
     await _record(services, admin, "pass", view)
     release_seat(request.scope)

@@ -35,14 +35,14 @@ Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
 
 @router.get("", operation_id="list_pools")
 async def list_pools(services: Served, _principal: Reader) -> PoolList:
-    """Every pool, with how many nodes it has."""
+    """List all pools with their number of nodes."""
     async with services.database.read() as connection:
         return PoolList(pools=[pool_view(row) for row in await views.all_pools(connection)])
 
 
 @router.get("/{name}", operation_id="show_pool", responses=problems(404))
 async def show_pool(services: Served, _principal: Reader, name: str) -> PoolView:
-    """One pool, with all its options."""
+    """Get a pool with all its options."""
     async with services.database.read() as connection:
         found = await views.pool_by_name(connection, named("pool", name))
     if found is None:
@@ -52,14 +52,14 @@ async def show_pool(services: Served, _principal: Reader, name: str) -> PoolView
 
 @router.post("", operation_id="create_pool", status_code=201, responses=problems(403, 409, 422))
 async def create_pool(services: Served, admin: Admin, request: PoolRequest) -> PoolView:
-    """Make a pool; options that are not given are the defaults."""
+    """Create a pool. Omitted options have their defaults."""
     await services.pools.create(request, Actor.of(admin))
     return await show_pool(services, admin, request.name)
 
 
 @router.patch("/{name}", operation_id="change_pool", status_code=204, responses=problems(403, 404, 422))
 async def change_pool(services: Served, admin: Admin, name: str, request: PoolChange) -> None:
-    """Change options of a pool; they hold from the next pass on."""
+    """Change options of a pool. They take effect with the next pass."""
     await services.pools.change(named("pool", name), request, Actor.of(admin))
 
 
@@ -71,7 +71,7 @@ async def remove_pool(services: Served, admin: Admin, name: str) -> None:
 
 @router.post("/{name}/revert", operation_id="revert_pool", status_code=204, responses=problems(403, 404, 409, 422))
 async def revert_pool(services: Served, admin: Admin, name: str, request: RevertRequest) -> None:
-    """Give a pool the policy of an earlier version back, as a new version."""
+    """Restore the policy of an earlier version of a pool, as a new version."""
     await services.pools.revert(named("pool", name), request.version, Actor.of(admin))
 
 
@@ -112,7 +112,7 @@ async def grant_access(services: Served, admin: Admin, name: str, request: PoolA
 async def revoke_access(
     services: Served, admin: Admin, name: str, request: Annotated[PoolAccessRequest, Query()]
 ) -> None:
-    """Take the access of a tenant away; what it has handed in already stays."""
+    """Revoke the access of a tenant. Work that was already submitted stays."""
 
     async def work(connection: Connection) -> None:
         tenant, known = await _tenant(connection, admin, request)

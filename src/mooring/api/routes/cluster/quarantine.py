@@ -29,7 +29,7 @@ async def list_quarantine(
 async def end_quarantined(
     services: Served, admin: Annotated[Principal, needs(Action.END_QUARANTINED)], request: QuarantineEnd
 ) -> QuarantineList:
-    """Let a task, those of a node, or all of them be ended. They leave the list when nothing is left of them."""
+    """End quarantined tasks: one, those of a node, or all. Each leaves the list once it is gone from its node."""
     await services.nodes.end_quarantined(admin, request)
     return await _list(services)
 

@@ -38,7 +38,7 @@ Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
 
 @router.get("/pools/{name}/templates", operation_id="list_node_templates", responses=problems(404))
 async def list_templates(services: Served, _reader: Reader, name: str) -> TemplateList:
-    """The kinds of nodes that a pool can be given more of."""
+    """List the node templates of a pool."""
     async with services.database.read() as connection:
         if await pools.by_name(connection, named("pool", name)) is None:
             raise not_there(f"pool {name!r}")
@@ -64,7 +64,7 @@ async def put_template(
     responses=problems(404),
 )
 async def remove_template(services: Served, admin: Admin, name: str, template: str) -> None:
-    """Ask for no more nodes of a template; those that there are stay."""
+    """Remove a node template. Its existing nodes stay."""
     named("pool", name)
     named("template", template)
     await services.database.write(
@@ -77,9 +77,9 @@ async def show_scaling(
     services: Served,
     _reader: Reader,
     pool: Name | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Requests at most")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of requests")] = 100,
 ) -> ScalingView:
-    """Requests for nodes, work that none are asked for and why, and nodes that may go."""
+    """Get requests for nodes, unmet demand with reasons, and nodes that can be removed."""
     async with services.database.read() as connection:
         found = await views.scaling(connection, pool=pool, limit=limit)
     return ScalingView(

@@ -58,7 +58,7 @@ async def front_page(services: Served) -> HTMLResponse:
 
 @router.get("/health", operation_id="health")
 async def health(services: Served) -> Health:
-    """Answers while the process lives, whatever else is wrong."""
+    """Respond while the process is alive, whatever the state of its parts."""
     state = services.state
     return Health(
         status="ok",
@@ -82,7 +82,7 @@ async def ready(services: Served, response: Response) -> Ready:
 
 @router.get("/metrics", operation_id="metrics", response_class=Response, responses=problems(401) | _TEXT)
 async def metrics(services: Served, request: Request) -> Response:
-    """The server's metrics. Where the setting `metrics_token` is set, it is required as a bearer token."""
+    """Get the server's metrics. If the setting `metrics_token` is set, it is required as a bearer token."""
     if services.metrics_token is not None:
         expected = f"Bearer {services.metrics_token}".encode()
         if not hmac.compare_digest(request.headers.get("Authorization", "").encode("latin-1"), expected):
@@ -100,7 +100,7 @@ async def audit(services: Served, _admin: Annotated[Principal, needs(Action.SEE_
 async def repair(
     services: Served,
     principal: Annotated[Principal, needs(Action.REPAIR)],
-    dry_run: Annotated[bool, Query(description="List every change, and make none.")] = False,
+    dry_run: Annotated[bool, Query(description="List the changes without making them")] = False,
 ) -> AuditReport:
     """Correct records that contradict each other; ambiguous ones are reported and left alone."""
     return await services.auditor.repair(principal, dry_run=dry_run)

@@ -25,10 +25,10 @@ async def get_timeline(
     principal: Reader,
     pool: Name | None = None,
     hours: Annotated[int, Query(ge=1, le=24 * 31)] = 24,
-    steps: Annotated[int, Query(ge=1, le=500, description="Into how many the hours are divided")] = 48,
-    nodes: Annotated[bool, Query(description="Each node, instead of all of a pool together")] = False,
+    steps: Annotated[int, Query(ge=1, le=500, description="Number of steps")] = 48,
+    nodes: Annotated[bool, Query(description="By node instead of by pool")] = False,
 ) -> Response:
-    """The hours ahead in steps, pool by pool: what runs until when, what is booked and planned, what is free."""
+    """Get running, booked, planned and free capacity of the coming hours, in steps, by pool."""
     services.rates.query(principal)
     seen = await services.queries.timeline(pool, hours=hours, steps=steps, by_node=nodes)
     # Up to hundreds of thousands of numbers: written off the event loop.

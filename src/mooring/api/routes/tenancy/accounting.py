@@ -36,8 +36,8 @@ router = APIRouter(prefix="/api", tags=["accounting"], responses=problems(401, 4
 
 _DEFAULT_DAYS = 30
 _LATELY = timedelta(minutes=5)
-Since = Annotated[date | None, Query(description="The first day, in UTC; 30 days with today if not given")]
-Until = Annotated[date | None, Query(description="The last day, in UTC; today if not given")]
+Since = Annotated[date | None, Query(description="First day, in UTC (default: the last 30 days)")]
+Until = Annotated[date | None, Query(description="Last day, in UTC (default: today)")]
 
 
 @router.get("/usage", operation_id="get_usage")
@@ -49,7 +49,7 @@ async def get_usage(
     until: Until = None,
     pool: Name | None = None,
 ) -> UsageReport:
-    """Usage in slot hours; that of today is a few minutes old."""
+    """Get usage in slot hours. Today's is a few minutes old."""
     first, last = _days(services.now(), since, until)
     async with services.database.read() as connection:
         rows = await views.usage(connection, by, _start(first), _end(last), sight=sight(principal), pool=pool)
@@ -65,7 +65,7 @@ async def list_workload_records(
     pool: Name | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 100,
 ) -> WorkloadRecordList:
-    """Records of workloads that ended in these days, the newest first; they outlive the workloads themselves."""
+    """List records of workloads that ended in a period, newest first. Records outlive their workloads."""
     first, last = _days(services.now(), since, until)
     async with services.database.read() as connection:
         rows = await views.records(
@@ -89,7 +89,7 @@ async def list_task_use(
     sort: UseOrder = "cpu",
     limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 100,
 ) -> TaskUseList:
-    """Present consumption of running tasks, as their agents measure it."""
+    """Get the current consumption of running tasks as measured by their agents."""
     services.rates.query(principal)
     selection = measured_views.Running(sight(principal), pool=pool, user=user, name=name)
     async with services.database.read() as connection:
@@ -106,7 +106,7 @@ async def list_task_use(
 
 @router.get("/free", operation_id="get_free", responses=problems(404))
 async def get_free(services: Served, principal: User, pool: Name | None = None) -> FreeCapacity:
-    """The largest requests that would start now, by pool, within the quotas of the user."""
+    """Get the largest requests that would start now, by pool, within the caller's quotas."""
     services.rates.query(principal)
     return await services.queries.free(principal, pool)
 

@@ -23,13 +23,15 @@ router = APIRouter(prefix="/api/actions", tags=["tenants"], responses=problems(4
 async def list_actions(
     services: Served,
     _reader: Annotated[Principal, needs(Action.SEE_ACTIONS)],
-    noun: Annotated[Name | None, Query(description="What it was done to: user, pool, policy, …")] = None,
-    object: Annotated[ShortText | None, Query(description="The name of what it was done to")] = None,
-    since: Annotated[datetime | None, Query(description="Not earlier than this instant")] = None,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Older than the one of this id")] = None,
+    noun: Annotated[Name | None, Query(description="Kind of the changed object: user, pool, policy, …")] = None,
+    object: Annotated[ShortText | None, Query(description="Name of the changed object")] = None,
+    since: Annotated[datetime | None, Query(description="Only those from this time on")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**63 - 1, description="Only those before the action with this id")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ActionList:
-    """Every administrative change: who made it, from where, and what it changed; the newest first."""
+    """List administrative changes with their user, address and content, newest first."""
     if since is not None and (since.tzinfo is None or not 1 < since.year < 9999):
         raise InvalidInput("since: write an instant with its zone, such as 2026-01-31T12:00:00Z")
     async with services.database.read() as connection:

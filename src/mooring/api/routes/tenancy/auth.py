@@ -44,7 +44,7 @@ async def login(services: Served, login: LoginRequest, request: Request, respons
 
 @router.post("/renew", operation_id="renew", responses=problems(401, 403, 503))
 async def renew(services: Served, claims: ByPassword, response: Response) -> Token:
-    """A fresh token for one that is still valid, until the login by password is seven days ago."""
+    """Renew a valid token, up to seven days after the login by password."""
     token = await _token(services, claims, response)
     login_id, at = claims.login_id, services.now()
     if login_id is not None:
@@ -63,8 +63,10 @@ async def change_password(
     request: Request,
     response: Response,
 ) -> Token:
-    """Change one's password. It ends every token of the user, and with `revoke_keypairs` every keypair that has a
-    secret; the answer is a new token."""
+    """Change the caller's password. The response has a new token.
+
+    All other tokens end, and with `revoke_keypairs` all keypairs that have a secret.
+    """
     found = await _verified(services, principal.username, change.old_password, request)
     if found is None:
         raise NotAllowed("the old password is wrong", code="wrong-credentials")

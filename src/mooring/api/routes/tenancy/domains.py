@@ -40,7 +40,7 @@ async def create_domain(services: Served, admin: Admin, new: DomainRequest) -> D
 
 @router.get("", operation_id="list_domains")
 async def list_domains(services: Served, principal: User) -> list[DomainView]:
-    """Every domain that one may see."""
+    """List the domains that the caller may see."""
     everything = may(principal, Action.SEE_DOMAIN, Target())
     async with services.database.read() as connection:
         found = await domains.every(connection, only=None if everything else principal.domain_id)
@@ -55,7 +55,7 @@ async def get_domain(services: Served, principal: User, name: str) -> DomainView
 
 @router.patch("/{name}", operation_id="change_domain", responses=problems(403, 404, 409))
 async def change_domain(services: Served, principal: User, name: str, change: TenantChange) -> DomainView:
-    """Activate or deactivate a domain, or give it a policy. The users of an inactive one cannot log in."""
+    """Activate or deactivate a domain, or set its policy. Users of an inactive domain cannot log in."""
 
     async def work(connection: Connection) -> Domain:
         await find_domain(connection, principal, name, Action.CHANGE_DOMAIN)

@@ -1,4 +1,4 @@
-"""Keypairs: credentials for programs, one's own or, for admins, those of others."""
+"""Keypairs: credentials for programs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ router = APIRouter(prefix="/api/keypairs", tags=["tenants"], responses=problems(
 
 @router.post("", status_code=201, operation_id="create_keypair", responses=problems(403, 404, 409))
 async def create_keypair(services: Served, principal: User, new: KeypairRequest, response: Response) -> KeypairCreated:
-    """Make a keypair: an access key and a secret, which is shown in this answer only.
+    """Create a keypair: an access key and a secret, which only this response contains.
 
-    With a keypair one makes keypairs that allow no more than it does and end with it.
+    A keypair can create only keypairs that allow no more than itself and end with it.
     """
     now = services.now()
     lifetime = new.expires_in_seconds
@@ -75,8 +75,8 @@ async def create_keypair(services: Served, principal: User, new: KeypairRequest,
 async def list_keypairs(
     services: Served,
     principal: User,
-    user: Annotated[Name | None, Query(description="Of one user; one's own if not given")] = None,
-    everyone: Annotated[bool, Query(description="Of all users that one may see, for admins")] = False,
+    user: Annotated[Name | None, Query(description="Keypairs of this user (default: the caller)")] = None,
+    everyone: Annotated[bool, Query(description="Include those of all users that the caller may see (admins)")] = False,
     unused_days: Annotated[
         int | None, Query(ge=0, le=36600, description="Only active ones with a secret, unused for this many days")
     ] = None,
@@ -126,7 +126,7 @@ async def change_keypair(services: Served, principal: User, access_key: str, cha
 
 @router.delete("/{access_key}", status_code=204, operation_id="remove_keypair", responses=problems(403, 404, 409))
 async def remove_keypair(services: Served, principal: User, access_key: str) -> None:
-    """Remove a keypair that no workload tells of any more; otherwise it can be deactivated."""
+    """Remove a keypair that no workload refers to. Any other can be deactivated."""
 
     async def work(connection: Connection) -> None:
         await find_keypair(connection, principal, access_key, Action.CHANGE_KEYPAIR)

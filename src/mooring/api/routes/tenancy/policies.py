@@ -30,7 +30,7 @@ Admin = Annotated[Principal, needs(Action.CHANGE_POLICIES)]
 
 @router.post("", status_code=201, operation_id="create_policy", responses=problems(409))
 async def create_policy(services: Served, admin: Admin, new: PolicyRequest) -> PolicyView:
-    """Make a policy; it holds for those who are given it."""
+    """Create a policy. It applies to the tenants that have it."""
     policy = parse_policy(new.rules)
     made = await services.database.write(
         lambda c: policies.create(c, new.name, policy, actor=Actor.of(admin), now=services.now())
@@ -66,7 +66,7 @@ async def change_policy(services: Served, admin: Admin, name: str, change: Polic
 
 @router.post("/{name}/revert", operation_id="revert_policy", responses=problems(404, 409))
 async def revert_policy(services: Served, admin: Admin, name: str, request: RevertRequest) -> PolicyView:
-    """Give a policy the rules of an earlier version back, as a new version."""
+    """Restore the rules of an earlier version of a policy, as a new version."""
     named("policy", name)
     reverted = await services.database.write(
         lambda c: policies.revert(c, name, request.version, actor=Actor.of(admin), now=services.now())
@@ -76,7 +76,7 @@ async def revert_policy(services: Served, admin: Admin, name: str, request: Reve
 
 @router.delete("/{name}", status_code=204, operation_id="remove_policy", responses=problems(404, 409))
 async def remove_policy(services: Served, admin: Admin, name: str) -> None:
-    """Remove a policy that nobody carries."""
+    """Remove a policy that no tenant has."""
     named("policy", name)
     await services.database.write(lambda c: policies.remove(c, name, actor=Actor.of(admin), now=services.now()))
 

@@ -46,9 +46,9 @@ async def create_project(services: Served, principal: User, new: ProjectRequest)
 async def list_projects(
     services: Served,
     principal: User,
-    domain: Annotated[Name | None, Query(description="Only those of one domain")] = None,
+    domain: Annotated[Name | None, Query(description="Only those of this domain")] = None,
 ) -> list[ProjectView]:
-    """Every project that one may see."""
+    """List the projects that the caller may see."""
     async with services.database.read() as connection:
         domain_id = None
         if domain is not None or not may(principal, Action.SEE_PROJECT, Target()):
@@ -67,7 +67,7 @@ async def get_project(services: Served, principal: User, name: str, domain: OfDo
 async def change_project(
     services: Served, principal: User, name: str, change: TenantChange, domain: OfDomain = None
 ) -> ProjectView:
-    """Activate or deactivate a project, or give it a policy. An inactive one takes no new work."""
+    """Activate or deactivate a project, or set its policy. An inactive project accepts no new work."""
 
     async def work(connection: Connection) -> Project:
         found = await find_project(connection, principal, domain, name, Action.CHANGE_PROJECT)
@@ -88,7 +88,7 @@ async def change_project(
 
 @router.delete("/{name}", status_code=204, operation_id="remove_project", responses=problems(403, 404, 409))
 async def remove_project(services: Served, principal: User, name: str, domain: OfDomain = None) -> None:
-    """Remove a project that no workload and no user's default tells of."""
+    """Remove a project that has no workloads and is no user's default."""
 
     async def work(connection: Connection) -> None:
         found = await find_project(connection, principal, domain, name, Action.CHANGE_PROJECT)
@@ -108,7 +108,7 @@ async def list_members(services: Served, principal: User, name: str, domain: OfD
 async def add_member(
     services: Served, principal: User, name: str, new: MemberRequest, domain: OfDomain = None
 ) -> list[MemberView]:
-    """Make a user a member of the project, or a member its admin; the members afterwards."""
+    """Add a member to a project or change a member's role; return all members."""
 
     async def work(connection: Connection) -> list[Member]:
         project = await find_project(connection, principal, domain, name, Action.CHANGE_MEMBERS)

@@ -26,7 +26,7 @@ router = APIRouter(prefix="/api", tags=["accounting"], responses=problems(401, 4
 
 @router.get("/shares", operation_id="list_shares", responses=problems(404))
 async def list_shares(services: Served, principal: User, pool: Name = "default") -> ShareList:
-    """Weight, past use, factor and rank of the tenants of a pool, as far as one may see them."""
+    """List weight, past usage, factor and rank of the tenants of a pool that the caller may see."""
     services.rates.query(principal)
     return await services.shares.of_pool(principal, pool)
 
@@ -48,7 +48,7 @@ async def set_weight(
 async def get_occupancy(
     services: Served,
     principal: User,
-    by: Annotated[list[Axis] | None, Query(description="The axes to show, all if not given")] = None,
+    by: Annotated[list[Axis] | None, Query(description="Axes to show (default: all)")] = None,
 ) -> OccupancyReport:
     """Occupancy of keypairs, users, projects, domains and nodes, from one snapshot of the ledger."""
     services.rates.query(principal)

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/users", tags=["tenants"], responses=problems(401
 
 @router.post("", status_code=201, operation_id="create_user", responses=problems(409))
 async def create_user(services: Served, principal: User, new: UserRequest, response: Response) -> UserCreated:
-    """Make a user. Without a password one is made up and shown in this answer only."""
+    """Create a user. Without a password, one is generated; only this response contains it."""
     require(principal, Action.CHANGE_USER, Target(principal.domain_id, role=Role(new.role)))
     if new.os_user:
         require(principal, Action.MAP_ACCOUNT)
@@ -62,9 +62,9 @@ async def create_user(services: Served, principal: User, new: UserRequest, respo
 async def list_users(
     services: Served,
     principal: User,
-    domain: Annotated[Name | None, Query(description="Only those of one domain")] = None,
+    domain: Annotated[Name | None, Query(description="Only those of this domain")] = None,
 ) -> list[UserView]:
-    """Every user, or those of one's own domain."""
+    """List all users, or those of the caller's domain."""
     async with services.database.read() as connection:
         if domain is None and may(principal, Action.SEE_USER, Target()):
             found = await users.every(connection)
@@ -110,7 +110,7 @@ async def change_user(services: Served, principal: User, username: str, change: 
 
 @router.delete("/{username}", status_code=204, operation_id="remove_user", responses=problems(409))
 async def remove_user(services: Served, principal: User, username: str) -> None:
-    """Remove a user that nothing tells of any more; one that has worked is deactivated instead."""
+    """Remove a user without any work. A user that has submitted work can be deactivated instead."""
 
     async def work(connection: Connection) -> None:
         await find_user(connection, principal, username, Action.CHANGE_USER)

@@ -44,8 +44,10 @@ _BODY: dict[str, Any] = {
 async def submit_batch(
     services: Served, principal: Submitter, request: Request, idempotency_key: IdempotencyHeader = None
 ) -> BatchAccepted:
-    """Ask for up to 1,000 workloads of any kind, with 20,000 tasks in all, in one transaction; each is accepted or
-    refused by itself."""
+    """Submit up to 1,000 workloads of any kind, with 20,000 tasks in all, in one transaction.
+
+    Each is accepted or refused by itself.
+    """
     # Read here, behind the login: a large body of somebody unknown is not even parsed.
     batch, tasks = await off_loop(_parsed, await request.body())
     if idempotency_key and batch.idempotency_key and idempotency_key != batch.idempotency_key:

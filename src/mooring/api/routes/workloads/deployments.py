@@ -1,4 +1,4 @@
-"""Deployments over time: update, the way back, pause and resume, and the revisions that there were."""
+"""Rollouts of deployments: update, rollback, pause, resume, and revisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/deployments", tags=["deployments"], responses=pr
 
 @router.post("/{ref}/update", status_code=202, operation_id="update_deployment", responses=problems(403, 404, 409, 412))
 async def update(services: Served, principal: User, ref: str, request: UpdateRequest) -> WorkloadView:
-    """Change what the tasks of a deployment are made from; they are replaced step by step."""
+    """Update the template of a deployment. Its tasks are replaced step by step."""
     id = await _changed(services, principal, ref, replicas=request.replicas or 0)
     await services.deployments.update(principal, id, request)
     return await _view(services, principal, id)
@@ -43,7 +43,7 @@ async def update(services: Served, principal: User, ref: str, request: UpdateReq
     responses=problems(403, 404, 409, 412),
 )
 async def roll_back(services: Served, principal: User, ref: str, request: RollbackRequest) -> WorkloadView:
-    """Go back to the template of an earlier revision, as a new one."""
+    """Roll back to the template of an earlier revision, which becomes a new revision."""
     id = await _changed(services, principal, ref, replicas=0)
     await services.deployments.roll_back(principal, id, request.revision)
     return await _view(services, principal, id)
@@ -51,7 +51,7 @@ async def roll_back(services: Served, principal: User, ref: str, request: Rollba
 
 @router.post("/{ref}/pause", status_code=202, operation_id="pause_deployment", responses=problems(403, 404, 409))
 async def pause(services: Served, principal: User, ref: str) -> WorkloadView:
-    """Replace no more tasks of a deployment until it is resumed."""
+    """Pause the rollout of a deployment until it is resumed."""
     id = await _changed(services, principal, ref)
     await services.deployments.pause(principal, id)
     return await _view(services, principal, id)
@@ -59,7 +59,7 @@ async def pause(services: Served, principal: User, ref: str) -> WorkloadView:
 
 @router.post("/{ref}/resume", status_code=202, operation_id="resume_deployment", responses=problems(403, 404, 409))
 async def resume(services: Served, principal: User, ref: str) -> WorkloadView:
-    """Go on with replacing tasks after a pause, or once more where that stalled."""
+    """Resume a paused or stalled rollout."""
     id = await _changed(services, principal, ref)
     await services.deployments.resume(principal, id)
     return await _view(services, principal, id)
@@ -67,7 +67,7 @@ async def resume(services: Served, principal: User, ref: str) -> WorkloadView:
 
 @router.get("/{ref}/revisions", operation_id="list_deployment_revisions", responses=problems(404))
 async def list_revisions(services: Served, principal: User, ref: str) -> RevisionList:
-    """The templates that a deployment had, from the first to the present one."""
+    """List the revisions of a deployment, oldest first."""
     row = await find_workload(services, principal, ref, kind=Kind.DEPLOYMENT)
     async with services.database.read() as connection:
         found = await revisions.of_workload(connection, row.id)

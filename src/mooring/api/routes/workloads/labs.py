@@ -40,7 +40,7 @@ async def create(
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> LabAccepted:
-    """Submit a workload for a window of time and book its capacity: both are written, or neither."""
+    """Submit a workload for a window of time and book its capacity, atomically."""
     charge_tasks(services, principal, replicas=request.workload.replicas, array=request.workload.array)
     accepted = await services.submissions.submit_lab(principal, request, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/labs/{accepted.timeslot}"
@@ -58,7 +58,7 @@ async def list_labs(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> LabList:
-    """One's own labs by their start."""
+    """List the caller's labs by start."""
     selection = Selection(
         sight=sight_of(principal, everyone=everyone),
         maintenance=False,
@@ -74,7 +74,7 @@ async def list_labs(
 
 @router.get("/{ref}", operation_id="get_lab", responses=problems(404))
 async def get_lab(services: Served, principal: User, ref: str) -> LabView:
-    """One lab by its name, or by the id of its booking, with the ports that its tasks were given."""
+    """Get a lab, by name or by the id of its booking, with the ports of its tasks."""
     shown = await _labs(services, [await _find(services, principal, ref)])
     if not shown:
         raise not_there(f"lab {ref[:63]!r}")

@@ -54,7 +54,7 @@ async def get_secret(services: Served, principal: User, project: str, name: str,
 async def put_secret(
     services: Served, principal: User, project: str, name: Name, new: SecretRequest, domain: OfDomain = None
 ) -> SecretView:
-    """Set a secret, new or in the place of what it was. Tasks that have started keep what they got."""
+    """Create or replace a secret. Tasks that have started keep the old value."""
     value = new.content
 
     async def work(connection: Connection) -> StoredSecret:
@@ -96,7 +96,7 @@ async def put_registry_login(
     new: RegistryLoginRequest,
     domain: OfDomain = None,
 ) -> RegistryLoginView:
-    """Set how the project's tasks log in to a registry. It is not tried here: their nodes are who reaches it."""
+    """Set the login of a project's tasks to a registry. It is not tried here, since only nodes contact registries."""
     host = parse_registry(registry)
 
     async def work(connection: Connection) -> StoredLogin:

@@ -39,7 +39,7 @@ async def create(
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> WorkloadAccepted:
-    """Ask for a session. It is durable when this answers; it is placed soon after."""
+    """Submit a session. It is durable when the response arrives, and is placed soon after."""
     workload = as_workload(request)
     charge_tasks(services, principal, replicas=workload.replicas, array=workload.array)
     accepted = await services.submissions.submit(principal, workload, key=idempotency_key)
@@ -51,7 +51,7 @@ async def create(
 async def list_sessions(
     services: Served,
     principal: User,
-    status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
+    status: Annotated[list[Status] | None, Query(description="Only these statuses")] = None,
     type: SessionType | None = None,
     all: All = False,
     active: Active = False,
@@ -59,7 +59,7 @@ async def list_sessions(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> WorkloadList:
-    """One's own sessions that are not removed, the newest first."""
+    """List the caller's sessions, newest first, without removed ones."""
     selection = Selection(
         sight=sight_of(principal, everyone=everyone),
         statuses=frozenset(status) if status else None,
@@ -72,7 +72,7 @@ async def list_sessions(
 
 @router.get("/{ref}", operation_id="get_session", responses=problems(404))
 async def get_session(services: Served, principal: User, ref: str) -> WorkloadDetail:
-    """One session by its id or name, with its tasks."""
+    """Get a session with its tasks, by id or name."""
     return await detailed(services, principal, await find_workload(services, principal, ref, kind=Kind.SESSION))
 
 
@@ -83,7 +83,7 @@ async def cancel(
     ref: str,
     force: Annotated[bool, Query(description="Do not wait for nodes that do not answer")] = False,
 ) -> WorkloadView:
-    """Stop a session and take it off the list: at once if it has no node yet. Its history stays."""
+    """Stop a session and remove it from the list, at once if it has no node yet. Its history is retained."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK, kind=Kind.SESSION)
     await services.submissions.remove(principal, row.id, force=force)
     return workload_view(await find_workload(services, principal, str(row.id)))

@@ -60,7 +60,7 @@ from mooring.wire.agents.flow import Side
 from mooring.wire.fields import Name
 from mooring.wire.problems import refused
 
-router = APIRouter(tags=["ways in"], responses=problems(401, 403, 404, 409, 422, 503))
+router = APIRouter(tags=["task access"], responses=problems(401, 403, 404, 409, 422, 503))
 
 log = structlog.get_logger(__name__)
 
@@ -73,8 +73,8 @@ _ARCHIVE: dict[int | str, dict[str, Any]] = {
 
 Opening = TypeVar("Opening", wire.ExecOpening, wire.AttachOpening, wire.ForwardOpening)
 Find = Callable[[Services, Principal], Awaitable[list[TaskLocation]]]
-Path = Annotated[str, Query(min_length=1, max_length=4096, pattern=r"^[^\x00]*$", description="In the container")]
-ContainerName = Annotated[Name | None, Query(description="Else the first")]
+Path = Annotated[str, Query(min_length=1, max_length=4096, pattern=r"^[^\x00]*$", description="Path in the container")]
+ContainerName = Annotated[Name | None, Query(description="Container (default: the first)")]
 
 
 def takes_a_stream(scope: Scope) -> bool:
@@ -282,7 +282,7 @@ def _failure(error: Exception) -> wire.ChannelResult:
     if is_temporary(error):
         log.warning("The database does not answer", error=repr(error))
         return _refusal(Unavailable("the database does not answer; try again soon"))
-    log.exception("A way into a task failed")
+    log.exception("A connection to a task failed")
     return wire.ChannelResult(status=500, code="internal-error", message="the server failed at this; its log says more")
 
 

@@ -66,7 +66,7 @@ async def book(
     response: Response,
     idempotency_key: IdempotencyHeader = None,
 ) -> TimeslotsAccepted:
-    """Book capacity in a window of time, once or by a rule. The scheduler decides soon: wait for the answer."""
+    """Book capacity for a window of time, once or by a recurrence rule. The scheduler decides soon; wait for it."""
     accepted = await services.bookings.book(principal, request, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/timeslots/{accepted.ids[0]}"
     return accepted
@@ -78,7 +78,7 @@ async def list_timeslots(
     principal: User,
     since: Since = None,
     until: Until = None,
-    status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
+    status: Annotated[list[Status] | None, Query(description="Only these statuses")] = None,
     kind: TimeslotKind | None = None,
     pool: Name | None = None,
     series: UUID | None = None,
@@ -87,7 +87,7 @@ async def list_timeslots(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> TimeslotList:
-    """By their start: one's own, those that one may use, and what operators take for maintenance."""
+    """List bookings by start: the caller's, those that the caller may use, and maintenance."""
     selection = Selection(
         sight=sight_of(principal, everyone=everyone),
         reservation_user=principal,
@@ -113,7 +113,7 @@ async def list_timeslots(
 async def export(
     services: Served, principal: User, since: Since = None, until: Until = None, pool: Name | None = None
 ) -> Response:
-    """One's own bookings, and those that one may use, as an iCalendar file; those that are over are left out.
+    """Get the caller's bookings, and those that the caller may use, as an iCalendar file, without past ones.
 
     At most 10,000, by start; `X-Total-Count` counts all, and the description of an incomplete calendar says so.
     """
@@ -137,7 +137,7 @@ async def export(
 
 @router.get("/timeslots/{ref}", operation_id="get_timeslot", responses=problems(404))
 async def get_timeslot(services: Served, principal: User, ref: str) -> TimeslotView:
-    """One by its id or name; of several with the same name the one that is in force, or comes next."""
+    """Get a booking by id or name; of several with the same name, the current or next one."""
     return timeslot_view(await find_timeslot(services, principal, ref))
 
 
@@ -148,11 +148,16 @@ async def wait(
     request: Request,
     ref: str,
     version: Annotated[
-        int | None, Query(ge=0, le=INT32_MAX, description="Until it differs from this one; else until it is decided")
+        int | None,
+        Query(
+            ge=0,
+            le=INT32_MAX,
+            description="Wait until the version differs from this one (default: until it is decided)",
+        ),
     ] = None,
     timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> TimeslotView:
-    """The booking as soon as it is decided, or has changed, or when the seconds are over."""
+    """Wait until a booking is decided or changes, or the time is over; return it."""
     principal = login.principal
     row = await find_timeslot(services, principal, ref)
     polling = watch(
@@ -177,8 +182,11 @@ async def wait(
     responses=problems(403, 404, 409, 412),
 )
 async def change(services: Served, principal: User, ref: str, request: TimeslotChange) -> TimeslotView:
-    """Change the window or the size. An earlier end holds at once; all else is asked for anew, as a booking that takes
-    the place of this one when it is confirmed. Until then, and if it is refused, this one stays as it is."""
+    """Change the window or the size of a booking. An earlier end takes effect at once.
+
+    Any other change is a new request, which replaces this booking when it is confirmed. Until then, and if it is
+    declined, this one stays as it is.
+    """
     row = await find_timeslot(services, principal, ref, action=Action.CHANGE_BOOKING)
     changed = await services.bookings.change(principal, row.slot.id, request)
     return timeslot_view(await find_timeslot(services, principal, str(changed)))
@@ -189,15 +197,15 @@ async def cancel(
     services: Served,
     principal: User,
     ref: str,
-    series: Annotated[bool, Query(description="All of its series that are not over")] = False,
+    series: Annotated[bool, Query(description="Cancel all bookings of its series that are not over")] = False,
 ) -> TimeslotsCancelled:
-    """Release the capacity. The work that runs in it is stopped."""
+    """Cancel a booking and release its capacity. Work that runs in it is stopped."""
     row = await find_timeslot(services, principal, ref, action=Action.CHANGE_BOOKING)
     return TimeslotsCancelled(cancelled=await services.bookings.cancel(principal, row.slot.id, series=series))
 
 
 @router.post("/maintenance", status_code=201, operation_id="create_maintenance", responses=problems(403, 404))
 async def maintain(services: Served, operator: Operator, request: MaintenanceRequest) -> list[TimeslotView]:
-    """Take nodes for a window: nothing starts there that would overlap it, and bookings there are moved elsewhere."""
+    """Reserve nodes for maintenance. No work that would overlap starts there, and bookings are moved elsewhere."""
     made = await services.bookings.maintain(operator, request)
     return [timeslot_view(await find_timeslot(services, operator, str(id))) for id in made]

@@ -25,7 +25,7 @@ _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "
 
 router = APIRouter(prefix=PATH, tags=["uploads"], responses=problems(401, 422, 503))
 
-OfProject = Annotated[Name | None, Query(description="The project that it belongs to; one's own if not given")]
+OfProject = Annotated[Name | None, Query(description="Project (default: the caller's)")]
 Positions = Annotated[
     ChunkPositions, Query(description="Positions in the manifest's list of distinct chunks, ascending: `0-3,7`")
 ]

@@ -24,13 +24,13 @@ from mooring.wire.workloads.volumes import NewVolumeRequest, VolumeUse, VolumeVi
 
 router = APIRouter(prefix="/api/volumes", tags=["volumes"], responses=problems(401, 422, 503))
 
-OfProject = Annotated[Name | None, Query(description="The project that it belongs to; one's own if not given")]
-OfDomain = Annotated[Name | None, Query(description="The domain of that project; one's own if not given")]
+OfProject = Annotated[Name | None, Query(description="Project (default: the caller's)")]
+OfDomain = Annotated[Name | None, Query(description="Domain of the project (default: the caller's)")]
 
 
 @router.post("", status_code=201, operation_id="create_volume", responses=problems(403, 404, 409))
 async def create_volume(services: Served, principal: User, new: NewVolumeRequest) -> VolumeView:
-    """Make a volume for a project; its size counts as storage from now on."""
+    """Create a volume for a project. Its size counts as storage from now on."""
     [made] = await _views(services, principal, [await services.volumes.create(principal, new)])
     return made
 
@@ -41,9 +41,9 @@ async def list_volumes(
     principal: User,
     project: OfProject = None,
     domain: OfDomain = None,
-    node: Annotated[Name | None, Query(description="Only those that are there")] = None,
+    node: Annotated[Name | None, Query(description="Only volumes on this node")] = None,
 ) -> list[VolumeView]:
-    """Those of all projects that one may see, or of one."""
+    """List the volumes of one project, or of all that the caller may see."""
     of_project = await _project(services, principal, project, domain)
     return await _views(services, principal, await services.volumes.every(principal, of_project, node))
 
@@ -67,7 +67,7 @@ async def get_volume(
 async def remove_volume(
     services: Served, principal: User, name: str, project: OfProject = None, domain: OfDomain = None
 ) -> Response:
-    """Let a volume go that nothing mounts: 204 if nothing is left of it, 202 while its node has yet to delete it."""
+    """Remove a volume that nothing mounts: 204 if it is gone, 202 while its node has yet to delete it."""
     of_project = await _project(services, principal, project, domain)
     gone = await services.volumes.remove(principal, of_project, named("volume", name))
     return Response(status_code=204 if gone else 202)

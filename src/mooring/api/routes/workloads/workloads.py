@@ -105,7 +105,7 @@ async def dry_run(services: Served, principal: User, request: WorkloadRequest) -
 async def list_workloads(
     services: Served,
     principal: User,
-    status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
+    status: Annotated[list[Status] | None, Query(description="Only these statuses")] = None,
     kind: Kind | None = None,
     name: Name | None = None,
     all: All = False,
@@ -113,9 +113,9 @@ async def list_workloads(
     everyone: Everyone = False,
     limit: Limit = 100,
     offset: Offset = 0,
-    sort: Annotated[Sort, Query(description="With `-` the other way round")] = "-created_at",
+    sort: Annotated[Sort, Query(description="Sort key; a leading `-` reverses the order")] = "-created_at",
 ) -> WorkloadList:
-    """One's own workloads that are not removed."""
+    """List the caller's workloads, without removed ones."""
     selection = Selection(
         sight=sight_of(principal, everyone=everyone),
         statuses=frozenset(status) if status else None,
@@ -129,7 +129,7 @@ async def list_workloads(
 
 @router.get("/{ref}", operation_id="get_workload", responses=problems(404))
 async def get_workload(services: Served, principal: User, ref: str) -> WorkloadDetail:
-    """One workload by its id or name, with its tasks."""
+    """Get a workload with its tasks, by id or name."""
     return await detailed(services, principal, await find_workload(services, principal, ref))
 
 
@@ -138,11 +138,11 @@ async def list_tasks(
     services: Served,
     principal: User,
     ref: str,
-    status: Annotated[list[TaskState] | None, Query(description="Any of these")] = None,
+    status: Annotated[list[TaskState] | None, Query(description="Only these statuses")] = None,
     limit: Limit = 1000,
     offset: Offset = 0,
 ) -> TaskList:
-    """The newest attempts at a workload's tasks by index: an array has more than `get_workload` shows."""
+    """List the newest attempt of each task by index, for arrays too large for `get_workload`."""
     row = await find_workload(services, principal, ref)
     statuses = frozenset(status) if status else None
     async with services.database.read() as connection:
@@ -195,7 +195,7 @@ async def get_history(
     services: Served,
     principal: User,
     ref: str,
-    limit: Annotated[int, Query(ge=1, le=_MAX_HISTORY, description="The newest so many")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=_MAX_HISTORY, description="Maximum entries, the newest")] = 1000,
 ) -> HistoryList:
     """List the history of a workload and its tasks, oldest first."""
     row = await find_workload(services, principal, ref)
@@ -218,7 +218,7 @@ async def explain(services: Served, principal: User, ref: str) -> Explanation:
 
 @router.post("/{ref}/comparison", operation_id="compare_workload", responses=problems(403, 404, 409))
 async def compare(services: Served, principal: User, ref: str, request: WorkloadRequest) -> Comparison:
-    """Compare a workload with a request: the differences. Nothing changes."""
+    """List the differences between a workload and a request. Changes nothing."""
     row = await find_workload(services, principal, ref)
     services.rates.query(principal)
     found = await services.submissions.compare(principal, row, request)
@@ -242,11 +242,11 @@ async def wait(
     ref: str,
     wait_for: Annotated[WaitFor, Query(alias="for")] = "ended",
     version: Annotated[
-        int | None, Query(ge=0, le=INT32_MAX, description="With `for=changed`: the version that is known")
+        int | None, Query(ge=0, le=INT32_MAX, description="With `for=changed`: the known version")
     ] = None,
     timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> WorkloadDetail:
-    """The workload as soon as it has ended, runs (or has ended) or has changed, or when the seconds are over."""
+    """Wait until a workload runs, ends or changes, or the time is over; return it."""
     principal = login.principal
     row = await find_workload(services, principal, ref)
     known = row.version if version is None else version
@@ -287,7 +287,7 @@ async def get_logs(
     since: Annotated[AwareDatetime | None, Query(description="Only lines that arrived from this instant on")] = None,
     timestamps: Annotated[bool, Query(description="Begin each line with the time at which it arrived")] = False,
 ) -> Response:
-    """The output of one task, as bytes.
+    """Get the output of a task as bytes.
 
     Times are noted to 0.1 s. An answer with `since` or `timestamps` has the content type parameter `times=noted`.
     """
@@ -405,7 +405,7 @@ class _Output(StreamingResponse):
 
 @router.post("/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(403, 404, 409, 412))
 async def scale(services: Served, principal: User, ref: str, request: ScaleRequest) -> WorkloadView:
-    """Change how many replicas there should be."""
+    """Change the number of replicas of a deployment."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
     charge_tasks(services, principal, replicas=request.replicas)
     await services.submissions.scale(principal, row.id, request.replicas)
@@ -417,10 +417,10 @@ async def remove(
     services: Served,
     principal: User,
     ref: str,
-    keep: Annotated[bool, Query(description="Leave it on the list")] = False,
+    keep: Annotated[bool, Query(description="Keep it on the list")] = False,
     force: Annotated[bool, Query(description="Do not wait for nodes that do not answer")] = False,
 ) -> WorkloadView:
-    """Stop a workload and take it off the list; its history stays."""
+    """Stop a workload and remove it from the list. Its history is retained."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
     await services.submissions.remove(principal, row.id, keep=keep, force=force)
     return workload_view(await find_workload(services, principal, str(row.id)))
