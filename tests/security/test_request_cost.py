@@ -29,7 +29,8 @@ from mooring.services.submission.dependencies import cycles, dependents_of_refus
 from mooring.store.commit import transitions
 from mooring.store.core import ids
 from mooring.store.tables import tasks
-from mooring.store.workloads import new_workloads
+from mooring.store.tenancy import keypairs
+from mooring.store.workloads import new_workloads, volumes
 from mooring.store.workloads.new_workloads import NewWorkload
 from tests.api.world import World
 from tests.services.submission.test_translation import translated
@@ -234,6 +235,27 @@ async def test_an_amount_that_no_slot_can_hold_is_refused(world: World, written:
     body = {"containers": [{"image": "a", "resources": {"cpu": written}}]}
     answer = await world.client.post("/api/workloads", json=body, headers=await world.user("mallory"))
     assert answer.status_code in (413, 422)
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("path", "module", "name", "code"),
+    [
+        ("/api/keypairs", keypairs, "MAX_PER_USER", "too-many-keypairs"),
+        ("/api/volumes", volumes, "MAX_PER_PROJECT", "too-many-volumes"),
+    ],
+)
+async def test_lists_that_a_user_can_fill_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str, module: ModuleType, name: str, code: str
+):
+    monkeypatch.setattr(module, name, 2)
+    mallory, eve = await world.user("mallory"), await world.user("eve")
+    bodies = [{"name": f"n{number}", **({"size": "1"} if path == "/api/volumes" else {})} for number in range(3)]
+    answers = [await world.client.post(path, json=body, headers=mallory) for body in bodies]
+    assert [answer.status_code for answer in answers] == [201, 201, 409]
+    assert (answers[-1].json()["code"], answers[-1].json()["details"]) == (code, {"limit": 2, "present": 2})
+    if path == "/api/keypairs":
+        assert (await world.client.post(path, json=bodies[0], headers=eve)).status_code == 201
 
 
 def test_a_timeline_has_a_bounded_number_of_points():

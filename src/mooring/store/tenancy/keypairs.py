@@ -32,6 +32,8 @@ from mooring.store.tenancy.tenant_cleanup import forget
 
 _ACCESS_KEY = re.compile(r"MK[A-Z2-7]{18}")
 _SECRET_BYTES = 32
+MAX_PER_USER = 1_000
+"""Maximum keypairs with a secret of one user; each request may list all of them."""
 _NOTED = timedelta(minutes=1)
 """Minimum interval between two updates of `last_used_at`."""
 
@@ -107,6 +109,7 @@ async def create(
 
     `parent_key` is the keypair that creates it; deactivating or removing the parent deactivates it too.
     """
+    await _check_number(connection, user_id)
     access_key, secret = _new_access_key(), secrets.token_urlsafe(_SECRET_BYTES)
     await connection.execute(
         insert(keypairs).values(
@@ -125,6 +128,17 @@ async def create(
     made = await find(connection, access_key)
     await admin_actions.created(connection, actor, "keypair", access_key, made, now)
     return made, secret
+
+
+async def _check_number(connection: AsyncConnection, user_id: UUID) -> None:
+    query = select(func.count()).where(keypairs.c.user_id == user_id, keypairs.c.secret_hash.is_not(None))
+    number = int((await connection.execute(query)).scalar_one())
+    if number >= MAX_PER_USER:
+        raise Conflict(
+            f"the user has {number:,} keypairs, which is the limit; remove those that are not used",
+            code="too-many-keypairs",
+            details={"limit": MAX_PER_USER, "present": number},
+        )
 
 
 async def ensure(connection: AsyncConnection, user_id: UUID, project_id: UUID, now: datetime) -> str:

@@ -116,6 +116,10 @@ class Volume:
         }
 
 
+MAX_PER_PROJECT = 10_000
+"""Maximum volumes of one project; each request may list all of them."""
+
+
 async def create(
     connection: AsyncConnection,
     *,
@@ -129,6 +133,7 @@ async def create(
 ) -> Volume:
     """Create a volume; raise Conflict if the name is taken in the project or a quota is exceeded."""
     assert actor.user_id is not None
+    await _check_number(connection, project_id)
     values = {
         "id": new_id(),
         "name": name,
@@ -146,6 +151,17 @@ async def create(
     await _charge(connection, made, size, now)
     await admin_actions.record(connection, actor, "create", "volume", made.path, now=now, after=made.state)
     return made
+
+
+async def _check_number(connection: AsyncConnection, project_id: UUID) -> None:
+    query = select(func.count()).where(volumes.c.project_id == project_id)
+    number = int((await connection.execute(query)).scalar_one())
+    if number >= MAX_PER_PROJECT:
+        raise Conflict(
+            f"the project has {number:,} volumes, which is the limit; remove those that are not used",
+            code="too-many-volumes",
+            details={"limit": MAX_PER_PROJECT, "present": number},
+        )
 
 
 async def _check_quota(connection: AsyncConnection, volume: Volume, now: datetime) -> None:
