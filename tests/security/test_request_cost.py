@@ -5,7 +5,7 @@ The tests count steps and sizes, and look at threads; none of them measures time
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import ModuleType
@@ -30,6 +30,7 @@ from mooring.store.commit import transitions
 from mooring.store.core import ids
 from mooring.store.tables import tasks
 from mooring.store.tenancy import keypairs
+from mooring.store.views import timeslots as timeslot_views
 from mooring.store.workloads import new_workloads, volumes
 from mooring.store.workloads.new_workloads import NewWorkload
 from tests.api.world import World
@@ -114,6 +115,23 @@ async def test_a_calendar_is_written_off_the_event_loop(world: World, threads: T
     threads.watch(timeslot_routes, "calendar_of")
     assert (await world.client.get("/api/timeslots.ics", headers=mallory)).text.count("BEGIN:VEVENT") == 1
     assert threads.off_loop() == {"calendar_of"}
+
+
+async def test_a_long_calendar_is_read_in_parts(world: World, monkeypatch: pytest.MonkeyPatch):
+    mallory, named, sizes = await world.user("mallory"), timeslot_views._named, []
+
+    async def counted(connection: Any, rows: Sequence[Any]) -> Any:
+        sizes.append(len(rows))
+        return await named(connection, rows)
+
+    await world.client.post("/api/timeslots", json=booking(rule="FREQ=DAILY;COUNT=5"), headers=mallory)
+    assert timeslot_views._AT_ONCE <= 1000
+    monkeypatch.setattr(timeslot_views, "_AT_ONCE", 2)
+    monkeypatch.setattr(timeslot_views, "_named", counted)
+    calendar = (await world.client.get("/api/timeslots.ics", headers=mallory)).text
+    starts = [line for line in calendar.splitlines() if line.startswith("DTSTART")]
+    assert (len(starts), starts) == (5, sorted(set(starts)))
+    assert sizes == [2, 2, 1]
 
 
 @on_sqlite

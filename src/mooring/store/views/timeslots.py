@@ -21,6 +21,8 @@ from mooring.store.tables import nodes, pools, projects, timeslot_places, timesl
 from mooring.store.views.visibility import shown_to
 
 _own = timeslots.c
+_AT_ONCE = 1_000
+"""Rows that are read at once: converting them keeps the event loop busy."""
 _is_over = _own.status.in_(sorted(OVER))
 
 
@@ -69,14 +71,22 @@ class Selection:
 async def page(
     connection: AsyncConnection, selection: Selection, *, limit: int, offset: int
 ) -> tuple[list[TimeslotRow], int]:
-    """Return one page of the selected timeslots in order of their start, and their total number."""
+    """Return one page of the selected timeslots in order of their start, and their total number.
+
+    A page that is read in several parts needs a connection whose statements see the same state.
+    """
     conditions = _conditions(selection)
     counted = select(func.count()).select_from(timeslots).join(pools, pools.c.id == _own.pool_id).where(*conditions)
     total = (await connection.execute(counted)).scalar_one()
-    rows = await connection.execute(
-        _timeslots().where(*conditions).order_by(_own.starts_at, _own.id).limit(limit).offset(offset)
-    )
-    return await _named(connection, rows.all()), int(total)
+    query = _timeslots().where(*conditions).order_by(_own.starts_at, _own.id)
+    found: list[TimeslotRow] = []
+    while len(found) < min(limit, total - offset):
+        part = query.limit(min(_AT_ONCE, limit - len(found))).offset(offset + len(found))
+        rows = (await connection.execute(part)).all()
+        if not rows:
+            break
+        found += await _named(connection, rows)
+    return found, int(total)
 
 
 async def by_id(connection: AsyncConnection, timeslot_id: UUID) -> TimeslotRow | None:

@@ -126,7 +126,8 @@ async def export(
         since=since,
         until=until,
     )
-    async with services.database.read() as connection:
+    services.rates.query(principal)
+    async with services.database.snapshot() as connection:
         rows, total = await views.page(connection, selection, limit=_MAX_CALENDAR_EVENTS, offset=0)
     return Response(
         await off_loop(calendar_of, rows, total),
