@@ -135,7 +135,7 @@ async def test_a_user_that_worked_stays_and_one_that_did_not_can_go(harness: Har
     database = harness.database
     await harness.submit("web")
     await make_user(database, "ada", role=Role.ADMIN)
-    with pytest.raises(Conflict, match="1 workloads tell of it"):
+    with pytest.raises(Conflict, match="1 workloads refer to it"):
         await database.write(lambda c: users.remove(c, "admin", actor=ACTOR, now=NOW))
     await database.write(lambda c: users.remove(c, "ada", actor=ACTOR, now=NOW))
     with pytest.raises(Conflict, match="only active admin"):

@@ -36,7 +36,7 @@ class VolumeFolders:
         if volume.kind == "host":
             return self._of_node(volume.path)
         if volume.volume_id is None:
-            raise InvalidInput(f"nobody said where volume {volume.name!r} is", code="volume-missing")
+            raise InvalidInput(f"the server sent no path for volume {volume.name!r}", code="volume-missing")
         with self._of_project(project_id, volume.path if volume.kind == "shared" else None) as above:
             # Writable for any user of any image; the parents keep everyone else out.
             return above.make_shared(str(volume.volume_id))

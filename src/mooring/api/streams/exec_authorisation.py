@@ -46,7 +46,7 @@ async def find_task(services: Services, principal: Principal, ref: str, *, ended
         raise not_there(what)
     require_task_access(principal, [found], what)
     if found.simulated:
-        raise Conflict(f"task {found.name} is simulated: nothing runs that one could get into", code="simulated")
+        raise Conflict(f"task {found.name} is simulated, so there is no process to access", code="simulated")
     if found.status != TaskStatus.RUNNING and not ended:
         raise Conflict(f"task {found.name} does not run: it is {found.status}", code="not-running")
     return [found]

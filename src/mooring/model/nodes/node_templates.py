@@ -76,11 +76,11 @@ class NodeTemplate:
         if not self.name:
             raise InvalidInput("a node template needs a name", code="invalid-template")
         if not any(amount > 0 for amount in self.allocatable.values()):
-            raise InvalidInput(f"template {self.name!r}: its nodes offer nothing", code="invalid-template")
+            raise InvalidInput(f"template {self.name!r}: its nodes have no resources", code="invalid-template")
         if self.cost < 1:
             raise InvalidInput(f"template {self.name!r}: a node costs at least 1", code="invalid-template")
         if self.boot_seconds < 0 or self.least < 0:
-            raise InvalidInput(f"template {self.name!r}: there is nothing below 0 here", code="invalid-template")
+            raise InvalidInput(f"template {self.name!r}: no value can be below 0", code="invalid-template")
         if self.most is not None and self.most < self.least:
             raise InvalidInput(
                 f"template {self.name!r}: the minimum of {self.least} nodes exceeds the maximum of {self.most}",

@@ -116,7 +116,7 @@ def check_overcommit(ratios: Mapping[str, Fraction]) -> None:
             raise InvalidInput(f"overcommit of {name}: {ratio} is below 1", code="invalid-overcommit")
         if ratio > 1 and not slot_type(name).compressible:
             raise InvalidInput(
-                f"overcommit of {name}: only slots whose use can be slowed down may be promised more than once",
+                f"overcommit of {name}: only slots that can be throttled, such as cpu, can be overcommitted",
                 code="invalid-overcommit",
             )
 
@@ -171,7 +171,7 @@ def _counting(amounts: Amounts) -> dict[str, int]:
 def _check_slot(owner: str, name: str, asked: int | None, allowed: int | None) -> None:
     slot = slot_type(name)
     if (asked or 0) < 0 or (allowed or 0) < 0:
-        raise InvalidInput(f"{owner} asks for less than nothing of {name}", code="invalid-request")
+        raise InvalidInput(f"{owner} requests a negative amount of {name}", code="invalid-request")
     if asked is None or allowed is None:
         return
     if asked > allowed:

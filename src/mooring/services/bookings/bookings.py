@@ -120,8 +120,8 @@ class Bookings:
             extended = slot.status is TimeslotStatus.ACTIVE and wanted == replace(slot, ends_at=wanted.ends_at)
             if slot.status not in _CHANGEABLE and not extended:
                 raise Conflict(
-                    f"booking {slot.name!r} is {slot.status}: only its end can be changed once it has begun, and"
-                    " nothing before it is decided",
+                    f"booking {slot.name!r} is {slot.status}: only the end can change once it has begun, and"
+                    " nothing can change before it is decided",
                     code="timeslot-not-changeable",
                 )
             new = replace(

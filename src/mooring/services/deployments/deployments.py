@@ -1,4 +1,4 @@
-"""Changes of a deployment that runs: another template, the way back, a pause. Checked as a submission is."""
+"""Changes of a running deployment: update, rollback, pause and resume, checked like a submission."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DeploymentAdmin:
         self._context_loader = ContextLoader(database)
 
     async def update(self, principal: Principal, workload_id: UUID, asked: UpdateRequest) -> None:
-        """Another template, another number of replicas, or other bounds for how tasks are replaced."""
+        """Change the template, the number of replicas, or the rollout policy."""
         present = await self._present(workload_id)
         replicas = asked.replicas or present.workload.replicas
         template = updated(present.workload.template, asked, replicas)
@@ -65,27 +65,27 @@ class DeploymentAdmin:
         await self._change(principal, present, template, cause_of(asked), replicas, asked.rollout)
 
     async def roll_back(self, principal: Principal, workload_id: UUID, number: int | None) -> None:
-        """To the template of an earlier revision, the one before the present one if none is named."""
+        """Roll back to the template of an earlier revision, by default the previous one."""
         present = await self._present(workload_id)
         async with self._database.read() as connection:
             known = {found.number: found for found in await revisions.of_workload(connection, workload_id)}
         wanted = number or max((one for one in known if one < present.revision), default=None)
         name = present.workload.name
         if wanted is None:
-            raise Conflict(f"deployment {name!r} has one revision only: there is no way back", code="no-revision")
+            raise Conflict(f"deployment {name!r} has no earlier revision", code="no-revision")
         if wanted not in known:
             raise NotFound(f"deployment {name!r} has no revision {wanted}", code="unknown-revision")
         template = templates.decode(known[wanted].template)
         if template == present.workload.template:
-            raise Conflict(f"deployment {name!r} is made from revision {wanted} already", code="same-revision")
+            raise Conflict(f"deployment {name!r} already runs revision {wanted}", code="same-revision")
         await self._change(principal, present, template, f"back to revision {wanted}", present.workload.replicas)
 
     async def pause(self, principal: Principal, workload_id: UUID) -> None:
-        """Replace no more tasks until it is resumed."""
+        """Pause the rollout until it is resumed."""
         await self._set_phase(principal, workload_id, Phase.PAUSED, frozenset({Phase.ROLLING}))
 
     async def resume(self, principal: Principal, workload_id: UUID) -> None:
-        """Go on after a pause, or once more where it stalled."""
+        """Resume a paused or stalled rollout."""
         await self._set_phase(principal, workload_id, Phase.ROLLING, frozenset({Phase.PAUSED, Phase.STALLED}))
 
     async def _present(self, workload_id: UUID) -> Present:
@@ -112,7 +112,7 @@ class DeploymentAdmin:
         async def work(connection: Connection) -> Applied:
             own = await _locked(connection, new.id)
             if own.revision != present.revision:
-                raise Conflict(f"deployment {new.name!r} was changed meanwhile; try again", code="changed-meanwhile")
+                raise Conflict(f"deployment {new.name!r} changed in the meantime; try again", code="changed-meanwhile")
             rollout = rollout_of(own.rollout, bounds_asked)
             before, after = {"revision": own.revision, "replicas": own.replicas}, {"cause": cause, "replicas": replicas}
             await check_growth(connection, PendingTasks(), own.workload, before=own.replicas, replicas=replicas)
@@ -131,7 +131,7 @@ class DeploymentAdmin:
         return with_default_requests(template, policy.default_requests, context.served.get(own.pool_id), replicas)
 
     async def _admitted(self, principal: Principal, new: NewWorkload, template: TaskTemplate) -> NewWorkload:
-        """With the template, where nothing that waiting cannot cure stands against it."""
+        """Return the workload with the template; raise for a violation that waiting cannot cure."""
         if template.runtime != new.template.runtime:
             raise InvalidInput(
                 f"deployment {new.name!r} runs {new.template.runtime} tasks and cannot become one of"
@@ -140,8 +140,7 @@ class DeploymentAdmin:
             )
         if _named_volumes(template) != _named_volumes(new.template):
             raise InvalidInput(
-                f"deployment {new.name!r} cannot come to mount other volumes of its project while it runs: deploy"
-                " another one",
+                f"deployment {new.name!r} cannot change its named volumes while it runs; submit another one",
                 code="other-volumes",
             )
         constraints = replace(new.constraints, images=tuple(images_of(template)))

@@ -262,7 +262,7 @@ async def remove(connection: AsyncConnection, username: str, *, actor: Actor, no
         number = await connection.execute(select(func.count()).select_from(table).where(column == found.id))
         if count := number.scalar_one():
             raise Conflict(
-                f"user {username!r} cannot be removed: {count} {table.name.replace('_', ' ')} tell of it;"
+                f"user {username!r} cannot be removed: {count} {table.name.replace('_', ' ')} refer to it;"
                 " deactivate it instead",
                 code="in-use",
                 details={table.name: count},

@@ -24,7 +24,7 @@ def _in_utc(value: datetime) -> datetime:
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise ValueError("write a time of this age") from None
+        raise ValueError("write a time between the years 2 and 9998") from None
 
 
 Duration = (

@@ -63,7 +63,7 @@ async def test_templates_are_put_listed_and_removed(world: World):
     ("wrong", "why"),
     [
         ({"resources": {}}, "at least 1"),
-        ({"resources": {"cpu": 0}, "devices": {}}, "offer nothing"),
+        ({"resources": {"cpu": 0}, "devices": {}}, "have no resources"),
         ({"resources": {"cpu": "much"}, "devices": {}}, "much"),
         ({"least": 4}, "exceeds the maximum of 3"),
         ({"cost": 0}, "greater than or equal to 1"),

@@ -73,7 +73,7 @@ async def reach(
         case Dial():
             port = purpose.port or (ports[0] if ports else 0)
             if not port:
-                raise InvalidInput("the task has no ports of which the first could be meant; name one")
+                raise InvalidInput("the task declares no ports; name the port")
             return await PortConnection.by(connect(seen, port), port)
         case FetchFiles():
             return await FileDownload.of(engine, name, purpose.path)

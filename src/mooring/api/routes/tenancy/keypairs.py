@@ -151,14 +151,14 @@ async def _bounded(
         )
     if await keypairs.has_limits(connection, parent.access_key):
         raise NotAllowed(
-            "this keypair has limits of its own, which one made with it would not have; log in to make another",
+            "this keypair has its own limits, which a keypair created with it would not have; log in to create one",
             code="keypair-scope",
         )
     if parent.expires_at is None:
         return expires_at
     if expires_at is not None and expires_at > parent.expires_at:
         raise NotAllowed(
-            f"a keypair made with this one ends with it, at {parent.expires_at.isoformat(timespec='seconds')} at the"
+            f"a keypair created with this one ends with it, at {parent.expires_at.isoformat(timespec='seconds')} at the"
             f" latest, and not at {expires_at.isoformat(timespec='seconds')}",
             code="keypair-scope",
         )
