@@ -41,20 +41,20 @@ Lines = Annotated[int, Field(ge=1, le=65535)]
 
 
 class ProbeRequest(Request):
-    """One question: a command in the container, `path` and `port` by HTTP, or just a `port` by TCP."""
+    """A probe: a command in the container, `path` and `port` by HTTP, or just a `port` by TCP."""
 
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
     path: UrlPath | None = None
-    """Of an HTTP request to the task itself; 200 to 399 is well."""
+    """Path of an HTTP request to the task itself; a status from 200 to 399 is a success."""
     port: Port | None = None
     delay_seconds: Annotated[int, Field(ge=0, le=_MAX_WAIT_SECONDS)] = 0
-    """After its start, before the first question."""
+    """Time from the start of the container to the first probe."""
     interval_seconds: Seconds = 10
     timeout_seconds: Seconds = 1
     failures: Times = 3
-    """So many in a row, and it is not well any more."""
+    """Consecutive failures after which the container counts as failed."""
     successes: Times = 1
-    """So many in a row, and it is well again."""
+    """Consecutive successes after which the container counts as healthy again."""
 
 
 class MountRequest(Request):
@@ -66,7 +66,7 @@ class MountRequest(Request):
 
 class VolumeRequest(Request):
     name: Name
-    """Of a named one: what its project calls it."""
+    """The name; that of a named volume is its name in the project."""
     kind: Literal["named", "host", "scratch"] = "scratch"
     """A volume of the project, a folder of the node where its pool allows that, or an empty one that goes with the
     task."""
@@ -80,7 +80,7 @@ class ContainerFields(Request):
     image: Image | None = None
     """None: a process on the node itself."""
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
-    """Without one: as the image says."""
+    """None: the image's command."""
     script: Script | None = None
     """A script that runs instead of the image's entrypoint, by the interpreter of its first line (`#!`) or by `sh`. The
     first word of `command` is its name, the others are its arguments."""
@@ -95,17 +95,17 @@ class ContainerFields(Request):
     """The ports it listens on; the node ports that a task requests (`placement.ports`) map to them in this order."""
     mounts: Annotated[list[MountRequest], Field(max_length=_MANY)] = []
     secrets: Annotated[dict[SecretFile, Name], Field(max_length=_MANY)] = {}
-    """Names of secrets of the project by the file, in /run/secrets, that it finds each in."""
+    """Secrets of the project by the name of their file in /run/secrets."""
     readiness: ProbeRequest | None = None
-    """Until it succeeds, and while it fails, nobody is sent to the task."""
+    """Until it succeeds, and while it fails, the task receives no traffic."""
     liveness: ProbeRequest | None = None
     """If it fails, the container is killed and, if its restart policy says so, restarted."""
     user: ContainerUser | None = None
-    """`uid`, `uid:gid` or a name that its image knows. None: as the image says."""
+    """`uid`, `uid:gid` or a user name of the image. None: the image's user."""
     read_only: bool = False
-    """Its root file system is."""
+    """Make the root file system read-only."""
     capabilities: list[Capability] = []
-    """Those that it keeps; all others are dropped."""
+    """Capabilities to keep; all others are dropped."""
     privileged: bool = False
     """Allowed only if its pool permits it."""
     shared_memory: Quantity | None = None

@@ -51,7 +51,7 @@ class ScheduleRequest(Request):
     private: bool = False
     """Exempt from quotas, with a cap of its own; this needs a right."""
     starts_at: Instant | None = None
-    """Not before."""
+    """Earliest start."""
     time: Duration | None = None
     """Maximum run time of each task: seconds, `30m`, `1-12:00:00`. None: what the pool or the policy says."""
     idle_timeout: Duration | None = None
