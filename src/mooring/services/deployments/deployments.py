@@ -62,7 +62,7 @@ class DeploymentAdmin:
         template = updated(present.workload.template, asked, replicas)
         if asked.template is not None:
             template = await self._with_default_requests(principal, present.workload, template, replicas)
-        await self._change(principal, present, template, cause_of(asked), replicas, asked.rollout)
+        await self._change(principal, present, template, cause_of(asked), asked.replicas, asked.rollout)
 
     async def roll_back(self, principal: Principal, workload_id: UUID, number: int | None) -> None:
         """Roll back to the template of an earlier revision, by default the previous one."""
@@ -78,7 +78,7 @@ class DeploymentAdmin:
         template = templates.decode(known[wanted].template)
         if template == present.workload.template:
             raise Conflict(f"deployment {name!r} already runs revision {wanted}", code="same-revision")
-        await self._change(principal, present, template, f"back to revision {wanted}", present.workload.replicas)
+        await self._change(principal, present, template, f"back to revision {wanted}")
 
     async def pause(self, principal: Principal, workload_id: UUID) -> None:
         """Pause the rollout until it is resumed."""
@@ -102,10 +102,10 @@ class DeploymentAdmin:
         present: Present,
         template: TaskTemplate,
         cause: str,
-        replicas: int,
+        replicas_asked: int | None = None,
         bounds_asked: RolloutRequest | None = None,
     ) -> None:
-        new = replace(present.workload, replicas=replicas)
+        new = replace(present.workload, replicas=replicas_asked or present.workload.replicas)
         if template != present.workload.template:
             new = await self._admitted(principal, new, template)
 
@@ -113,13 +113,15 @@ class DeploymentAdmin:
             own = await _locked(connection, new.id)
             if own.revision != present.revision:
                 raise Conflict(f"deployment {new.name!r} changed in the meantime; try again", code="changed-meanwhile")
+            # Scaling makes no revision: a deployment that was scaled since it was read stays so.
+            replicas = replicas_asked or own.replicas
             rollout = rollout_of(own.rollout, bounds_asked)
             before, after = {"revision": own.revision, "replicas": own.replicas}, {"cause": cause, "replicas": replicas}
             await check_growth(connection, PendingTasks(), own.workload, before=own.replicas, replicas=replicas)
             await record(connection, principal, own.workload, "update", before, after)
             if template == present.workload.template:
                 return await _set_numbers(connection, own, rollout, replicas, principal)
-            return await self._write(connection, own, new, rollout, cause, principal)
+            return await self._write(connection, own, replace(new, replicas=replicas), rollout, cause, principal)
 
         log_applied(await self._database.write(work))
 

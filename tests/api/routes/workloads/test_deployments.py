@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from mooring.model.lifecycle import TaskStatus
+from mooring.services.deployments.deployments import DeploymentAdmin
 from mooring.store.commit.status_changes import Change
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -49,6 +52,26 @@ async def test_an_update_changes_the_given_fields_and_keeps_the_others(world: Wo
         (2, "image nginx:2, environment A, B, memory 1Gi", ["nginx:2"], True),
     ]
     assert "'2'" not in str(found[1]["cause"])
+
+
+@on_sqlite
+@pytest.mark.parametrize(("what", "body"), [("update", {"image": "nginx:3"}), ("rollback", {})])
+async def test_a_deployment_scaled_during_a_change_of_its_template_stays_scaled(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, body: dict[str, Any]
+):
+    headers = await world.admin()
+    await deploy(world, headers)
+    await ask(world, headers, "update", {"image": "nginx:2"})
+    admitted = DeploymentAdmin._admitted
+
+    async def scaled_first(*arguments: Any) -> Any:
+        scaled = await world.client.post("/api/workloads/web/scale", json={"replicas": 5}, headers=headers)
+        assert scaled.status_code == 202
+        return await admitted(*arguments)
+
+    monkeypatch.setattr(DeploymentAdmin, "_admitted", scaled_first)
+    status, view = await ask(world, headers, what, body)
+    assert (status, view["replicas"], view["rollout"]["revision"]) == (202, 5, 3)
 
 
 @on_sqlite
