@@ -441,6 +441,26 @@ async def test_the_progress_of_an_image_pull_is_shown_until_the_task_runs(harnes
         assert (shown.digests, shown.address) == ({"main": "sha256:1"}, "10.0.0.7")
 
 
+async def test_a_value_that_the_database_cannot_hold_does_not_block_the_reports_of_a_node(harness: Harness):
+    async with connected(harness) as agent:
+        tasks = [(await harness.tasks(await harness.submit(name, memory=0)))[0] for name in ("a", "b", "c")]
+        await harness.place()
+        odd = wire.LastExit(code="killed\0", reason="killed\nby\0 a signal", exit_code=2**40)
+        reports = [
+            TaskReport(task_id=tasks[0].id, status="RUNNING", restarts=2**70, crashes=-(2**70), last_exit=odd),
+            TaskReport(
+                task_id=tasks[1].id, status="FAILED", gone=True, exit_code=2**40, code="x\0", reason="no\0\nluck"
+            ),
+            TaskReport(task_id=tasks[2].id, status="RUNNING"),
+        ]
+        await agent.hub.report(agent.session, Report(number=1, tasks=reports))
+        running, failed, other = [await harness.task(task.id) for task in tasks]
+        assert (running.status, running.restarts, running.crashes) == ("RUNNING", 2**31 - 1, 0)
+        assert (failed.status, failed.exit_code) == ("FAILED", 2**31 - 1)
+        assert (failed.reason["code"], failed.reason["message"]) == ("x", "no luck")
+        assert other.status == "RUNNING"
+
+
 async def test_progress_of_several_tasks_of_a_node_is_written_at_once(harness: Harness):
     async with connected(harness) as agent:
         workload = await harness.submit("web", replicas=2, memory=0)

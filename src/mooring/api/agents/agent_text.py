@@ -20,6 +20,16 @@ def printable(text: str) -> str:
     return "".join(character for character in text if character.isprintable())[:_MAX_TEXT]
 
 
+def one_line(text: str) -> str:
+    """Return the printable part of a text with spaces instead of line ends."""
+    return printable(" ".join(text.splitlines()))
+
+
+def storable(number: int) -> int:
+    """Return the number as a column can hold it."""
+    return min(max(number, -INT32_MAX), INT32_MAX)
+
+
 def printable_task(task: BackgroundTaskState) -> BackgroundTaskState:
     """Return the state as the database can store it: all servers' reports fail if one value is refused."""
     return msgspec.structs.replace(

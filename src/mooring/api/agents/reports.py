@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from mooring.api.agents.agent_session import AgentSession
-from mooring.api.agents.agent_text import printable
+from mooring.api.agents.agent_text import one_line, printable, storable
 from mooring.binding import preparing
 from mooring.clock import now
 from mooring.model import lifecycle
@@ -115,9 +115,9 @@ def _change(report: TaskReport) -> Change | None:
         report.task_id,
         status,
         reason,
-        exit_code=report.exit_code,
-        restarts=report.restarts,
-        crashes=report.crashes,
+        exit_code=_exit_code(report.exit_code),
+        restarts=max(0, storable(report.restarts)),
+        crashes=max(0, storable(report.crashes)),
         last_exit=_last_exit(report.last_exit),
         freed=report.gone,
         ready=report.ready,
@@ -130,7 +130,11 @@ def _last_exit(ended: wire.LastExit | None) -> LastExit | None:
     if ended is None:
         return None
     retry_at = None if ended.retry_at is None else _soon(ended.retry_at)
-    return LastExit(printable(ended.code)[:_MAX_CODE], printable(ended.reason)[:500], ended.exit_code, retry_at)
+    return LastExit(printable(ended.code)[:_MAX_CODE], one_line(ended.reason), _exit_code(ended.exit_code), retry_at)
+
+
+def _exit_code(reported: int | None) -> int | None:
+    return None if reported is None else storable(reported)
 
 
 def _soon(unix_time: float) -> datetime | None:
@@ -142,4 +146,5 @@ def _soon(unix_time: float) -> datetime | None:
 
 
 def _reason(report: TaskReport) -> Reason:
-    return Reason(report.code or "agent", report.reason[:500] or "the agent gave no reason", "agent", "change")
+    code, message = printable(report.code)[:_MAX_CODE], one_line(report.reason)
+    return Reason(code or "agent", message or "the agent gave no reason", "agent", "change")
