@@ -34,7 +34,7 @@ from mooring.model.resources.devices import DeviceShare
 from mooring.model.tenancy.fair_share import Factors
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission, Rejection
-from mooring.scheduling.calendar.backfill import Planner
+from mooring.scheduling.calendar.backfill import Planner, PlanMemory
 from mooring.scheduling.calendar.estimates import Ahead, estimated_starts
 from mooring.scheduling.calendar.seconds import seconds_of
 from mooring.scheduling.cluster.arrays import Rows
@@ -179,8 +179,7 @@ class Scheduler:
             compiled=compiled is not False,
             notes_ends=head_of_line is HeadOfLine.BACKFILL,
         )
-        self._passed_over: dict[UUID, None] = {}
-        """Pending workloads whose start could not be planned."""
+        self._plan_memory = PlanMemory()
         if compiled:
             compilation.wait()
         elif compiled is None and binder is None:
@@ -267,7 +266,7 @@ class Scheduler:
     def _new_planner(self, now: datetime) -> Planner | None:
         if self.head_of_line is not HeadOfLine.BACKFILL or now == END_OF_TIME:
             return None
-        return Planner(self.cluster, self._placer.evaluations, self.backfill, now, self._passed_over)
+        return Planner(self.cluster, self._placer.evaluations, self.backfill, now, self._plan_memory)
 
     def _new_pass(
         self,

@@ -119,8 +119,8 @@ class SchedulingPass:
             if all(planner.is_finished(workload.pool) for workload in portion):
                 return [*decided, *self._backfill(planner, left)]
             if planner.stands(portion[0]):
-                planner.renew(portion[0])
                 new = self._admit_and_place(portion, stop=True, renewed=True)
+                planner.renew(portion[0])
             else:
                 new = self._admit_and_place(portion, stop=not self._is_unplanned(planner, portion[0]))
             decided += new
@@ -206,14 +206,23 @@ class SchedulingPass:
         """Place admitted workloads, and refund tasks that found no node or were not decided on."""
         if not admitted:
             return []
-        decisions, short = self._placer.place(admitted, self._now, stop=stop)
-        if stop and short:
+        decisions, short = self._tried(admitted, stop, renewed)
+        if stop and short and decisions[-1].planned_start is None:
             self._handle_unschedulable(decisions, short, admitted, renewed)
         elif self._planner is not None:
             _explain_unplanned(self._planner, short, admitted)
         if self._admission is not None:
             self._refund_unplaced(self._admission, decisions, asked, admitted)
         return self._append(decisions, short)
+
+    def _tried(self, admitted: Sequence[Workload], stop: bool, renewed: bool) -> tuple[list[Decision], Short]:
+        """Place workloads, except one whose planned start stands because nothing has changed since it was planned."""
+        if renewed and self._planner is not None:
+            held = self._planner.hold(admitted[0])
+            if held is not None:
+                return [held.decision], [(0, held.unplaced)]
+            self._planner.renew(admitted[0])
+        return self._placer.place(admitted, self._now, stop=stop)
 
     def _refund_unplaced(
         self,
@@ -284,6 +293,7 @@ class SchedulingPass:
         planned = planner.plan(workload, unplaced)
         decisions[at] = decision._replace(planned_start=planned.start)
         short[-1] = (at, replace(unplaced, unplanned=planned.why))
+        planner.remember(decisions[at], unplaced)
         overdue = planned.start is None and planner.has_waited_too_long(workload)
         if overdue and self._placer.waits_for_release(decision, unplaced):
             self._preempt_now(decisions, short)

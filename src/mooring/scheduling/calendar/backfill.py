@@ -20,12 +20,13 @@ from uuid import UUID
 
 import numpy as np
 
+from mooring.model.decisions import Decision
 from mooring.model.policy.pools import Backfill, BackfillOrder
 from mooring.model.reasons import Reason
 from mooring.model.resources.slots import Amounts
 from mooring.model.workloads.workload import LONG_AGO, Workload
 from mooring.scheduling.calendar.planned_starts import StartSearch, not_planned
-from mooring.scheduling.calendar.seconds import time_of
+from mooring.scheduling.calendar.seconds import seconds_of, time_of
 from mooring.scheduling.calendar.step_functions import NEVER
 from mooring.scheduling.calendar.timeline import Suspended
 from mooring.scheduling.cluster.arrays import Rows
@@ -59,6 +60,25 @@ class Planned(NamedTuple):
     why: Reason | None = None
 
 
+class Held(NamedTuple):
+    """The decision on a workload with a planned start, which holds as long as nothing in the cluster changes."""
+
+    decision: Decision
+    unplaced: UnplacedTasks
+    revisions: tuple[int, int]
+    """The revisions of the columns and of the timeline with the plan."""
+
+
+class PlanMemory:
+    """The part of the planned starts that outlasts a pass."""
+
+    def __init__(self) -> None:
+        self.passed_over: dict[UUID, None] = {}
+        """Pending workloads whose start could not be planned."""
+        self.held: Held | None = None
+        """The last decision on a workload with the only planned start."""
+
+
 class Planner:
     """The planned starts of one pass.
 
@@ -74,14 +94,15 @@ class Planner:
         evaluations: Evaluations,
         rules: Backfill,
         now: datetime,
-        passed_over: dict[UUID, None] | None = None,
+        memory: PlanMemory | None = None,
     ) -> None:
-        """`passed_over`: workloads that had no planned start in earlier passes; those of this pass are added."""
+        """`memory`: what earlier passes noted; this pass adds to it."""
         self._cluster = cluster
         self._evaluations = evaluations
         self._rules = rules
         self._now = now
-        self._passed_over = {} if passed_over is None else passed_over
+        self._memory = PlanMemory() if memory is None else memory
+        self._passed_over = self._memory.passed_over
         self._start_search = StartSearch(cluster, evaluations.profile)
         self._heads: Counter[str] = Counter()
         """Number of workloads with a planned start, by pool."""
@@ -95,6 +116,8 @@ class Planner:
         self._standing: dict[UUID, str] = {}
         """The workloads, with their pools, whose planned starts of the last pass still stand."""
         self._steps = _STEPS
+        self._on_slots = False
+        """Whether the last plan was made on the timeline."""
 
     def begin(self, workloads: Iterable[Workload]) -> None:
         """Begin a pass over these workloads: drop the planned starts of all others in their pools."""
@@ -108,10 +131,40 @@ class Planner:
         return workload.id in self._standing
 
     def renew(self, workload: Workload) -> None:
-        """Drop a workload's plan before it is placed, so that its own plan does not block it."""
+        """Drop a workload's plan, if it still stands, before it is placed: its own plan must not block it."""
+        if self._standing.pop(workload.id, None) is not None:
+            self._renewed.add(workload.id)
+            self._discard(self._cluster.timeline.suspend_plans([workload.id]))
+
+    def hold(self, workload: Workload) -> Held | None:
+        """Keep a workload's plan of the last pass if a new one would be the same, and return the decision on it.
+
+        While nothing changes but the time, amounts are only ever promised from some time on, never released: what did
+        not fit when it was planned does not fit before the planned start.
+        """
+        held = self._memory.held
+        if held is None or held.decision.workload is not workload or held.revisions != self._revisions:
+            return None
+        assert held.decision.planned_start is not None
+        if seconds_of(held.decision.planned_start) <= self._cluster.timeline.now:
+            return None
         del self._standing[workload.id]
-        self._renewed.add(workload.id)
-        self._discard(self._cluster.timeline.suspend_plans([workload.id]))
+        self._heads[workload.pool] += 1
+        return held
+
+    def remember(self, decision: Decision, unplaced: UnplacedTasks) -> None:
+        """Remember the decision on a workload with a planned start, for `hold`.
+
+        Beside other promises the number of feasible nodes changes with the time, and the start of work that requests
+        more than slots is searched for among a part of the moments.
+        """
+        alone = self._cluster.timeline.has_no_promises_but(decision.workload.id)
+        if decision.planned_start is not None and alone and self._on_slots:
+            self._memory.held = Held(decision, unplaced, self._revisions)
+
+    @property
+    def _revisions(self) -> tuple[int, int]:
+        return self._cluster.changes.revision, self._cluster.timeline.revision
 
     def give_way(self, pool: str) -> list[Suspended]:
         """Suspend the plans of work behind a workload that has no plan itself."""
@@ -220,7 +273,8 @@ class Planner:
         count = unplaced.count - (0 if unplaced.undone else len(unplaced.rows))
         evaluation = self._evaluations.of(shape_on_node(workload, self._cluster, unplaced.count))
         first = max(not_before, self._cluster.timeline.now + 1)
-        if not evaluation.depends_on_slots_alone:
+        self._on_slots = evaluation.depends_on_slots_alone
+        if not self._on_slots:
             least = count if workload.single_node else max(unplaced.least, 1) if unplaced.undone else 1
             most = count if workload.single_node or least > 1 else min(count, _TASKS_PLANNED)
             try:

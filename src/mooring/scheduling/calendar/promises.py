@@ -80,6 +80,8 @@ class Promises:
         """Number of promises that are not taken yet, by row."""
         self._firm: Counter[int] = Counter()
         """Number of those for which no running work is moved, by row."""
+        self.revision = 0
+        """Incremented whenever a promise is added or removed."""
         self.planned_count = 0
         """Number of promises for planned starts."""
         self.planned_beyond_slots = 0
@@ -211,6 +213,7 @@ class Promises:
 
     def _count(self, promise: Promise, sign: int) -> None:
         row = promise.row
+        self.revision += 1
         self._stale[row] = True
         if self._steps.is_spread(row):
             self._note_unwritten(promise, sign)

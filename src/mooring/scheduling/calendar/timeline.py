@@ -200,6 +200,11 @@ class Timeline(CapacityQueries):
             owners = [owner for owner in self._plans.get(pool, ()) if owner not in keep]
             self.discard_plans(self.suspend_plans(owners))
 
+    def has_no_promises_but(self, owner: UUID) -> bool:
+        """Return whether all promises that are not taken yet are those for the planned start of a workload."""
+        own = sum(len(plans.get(owner, ())) for plans in self._plans.values())
+        return own == self._bookings.total()
+
     def planned_owners(self, pools: Collection[str]) -> set[UUID]:
         """Return the workloads of these pools that have a planned start."""
         return {owner for pool in pools for owner in self._plans.get(pool, ())}
