@@ -34,7 +34,7 @@ from mooring.model.resources.devices import DeviceShare
 from mooring.model.tenancy.fair_share import Factors
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission, Rejection
-from mooring.scheduling.calendar.backfill import Planner, PlanMemory
+from mooring.scheduling.calendar.backfill import PlanMemory, Planner
 from mooring.scheduling.calendar.estimates import Ahead, estimated_starts
 from mooring.scheduling.calendar.seconds import seconds_of
 from mooring.scheduling.cluster.arrays import Rows

@@ -23,7 +23,6 @@ import numpy as np
 from mooring.model.decisions import Decision
 from mooring.model.policy.pools import Backfill, BackfillOrder
 from mooring.model.reasons import Reason
-from mooring.model.resources.slots import Amounts
 from mooring.model.workloads.workload import LONG_AGO, Workload
 from mooring.scheduling.calendar.planned_starts import StartSearch, not_planned
 from mooring.scheduling.calendar.seconds import seconds_of, time_of
@@ -316,24 +315,13 @@ class Planner:
         end = None if seconds is None else start + max(seconds, 1)
         task_capacity = np.minimum(timeline.task_capacity(rows, demand, start, end), min(most, count))
         given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
-        for row, tasks in zip(rows[given > 0].tolist(), given[given > 0].tolist(), strict=True):
-            self._keep(evaluation, workload, (number, row), row, start, end, tasks)
-        return start
-
-    def _keep(
-        self,
-        evaluation: Evaluation,
-        workload: Workload,
-        part: tuple[object, int],
-        row: int,
-        start: int,
-        end: int | None,
-        tasks: int,
-    ) -> None:
-        amounts: Amounts = {name: units * tasks for name, units in evaluation.shape.request}
+        used, tasks = rows[given > 0].tolist(), given[given > 0].tolist()
+        request, size = evaluation.shape.request, evaluation.shape.tasks
+        amounts = {each * size: {name: units * each for name, units in request} for each in set(tasks)}
+        tasks_by_row = zip(used, [each * size for each in tasks], strict=True)
         footprint = Footprint(workload.constraints)
-        count = tasks * evaluation.shape.tasks
-        self._cluster.timeline.plan(workload.pool, workload.id, part, row, start, end, amounts, footprint, count)
+        timeline.plan_all(workload.pool, workload.id, number, tasks_by_row, start, end, amounts, footprint)
+        return start
 
 
 def _fewest_left(workload: Workload) -> int:

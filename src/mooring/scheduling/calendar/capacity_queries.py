@@ -79,7 +79,7 @@ class CapacityQueries(Promises):
         end = None if seconds is None else self.now + max(seconds, 1)
         surplus = self.surplus(rows, demand, self.now, end)
         if seconds is None and notice is not None:
-            shared = np.array([row not in self._firm for row in rows.tolist()], dtype=np.bool_)
+            shared = self._firm[rows] == 0
             if shared.any():
                 surplus[:, shared] = self.surplus(rows[shared], demand, self.now, self.now + max(notice, 1))
         return surplus

@@ -8,8 +8,7 @@ The future of a row is a step function, which is updated when it is queried.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -76,10 +75,12 @@ class Promises:
         self._cluster = cluster
         self._promises: dict[Hashable, Promise] = {}
         self._of_row: dict[int, dict[Hashable, None]] = {}
-        self._bookings: Counter[int] = Counter()
+        self._bookings: Amount = np.zeros(cluster.capacity, dtype=np.int64)
         """Number of promises that are not taken yet, by row."""
-        self._firm: Counter[int] = Counter()
+        self._firm: Amount = np.zeros(cluster.capacity, dtype=np.int64)
         """Number of those for which no running work is moved, by row."""
+        self.booked_count = 0
+        """Number of promises that are not taken yet."""
         self.revision = 0
         """Incremented whenever a promise is added or removed."""
         self.planned_count = 0
@@ -88,9 +89,9 @@ class Promises:
         """Number of those that need more of a node than amounts and a task: devices, ports or licences."""
         self.planned_apart = 0
         """Number of those whose constraints keep other tasks out of their topology domains."""
-        self._ahead: list[tuple[int, int, Hashable]] = []
+        self._ahead: list[tuple[int, int, Sequence[Hashable]]] = []
         """A heap of the times at which promises begin and end. The number prevents comparison of keys."""
-        self._windows: list[tuple[int, int, Hashable]] = []
+        self._windows: list[tuple[int, int, Sequence[Hashable]]] = []
         """The entries of promises that are not taken yet."""
         self._relieved: set[int] = set()
         self._numbers = count()
@@ -107,13 +108,13 @@ class Promises:
     @property
     def booked(self) -> bool:
         """Whether any row has a promise that is not taken yet."""
-        return bool(self._bookings)
+        return self.booked_count > 0
 
     @property
     def booked_rows(self) -> Rows:
         """The rows with promises that are not taken yet."""
         if self._booked is None:
-            self._booked = np.array(sorted(self._bookings), dtype=np.intp)
+            self._booked = np.flatnonzero(self._bookings)
         return self._booked
 
     @property
@@ -164,12 +165,13 @@ class Promises:
         """Advance to `now`: drop ended promises; running tasks past their expected end may end any second."""
         self.now = max(self.now, now)
         while self._ahead and self._ahead[0][0] <= self.now:
-            time, _, key = heappop(self._ahead)
-            promise = self._promises.get(key)
-            if promise is not None and promise.end == time:
-                self.remove(key)
-                if promise.start is None:
-                    self._enter(key, promise._replace(end=self.now + 1))
+            time, _, keys = heappop(self._ahead)
+            for key in keys:
+                promise = self._promises.get(key)
+                if promise is not None and promise.end == time:
+                    self.remove(key)
+                    if promise.start is None:
+                        self._enter(key, promise._replace(end=self.now + 1))
 
     def next_change(self) -> int | None:
         """Return the time at which the next promise that is not taken yet begins or ends; None if there is none.
@@ -177,9 +179,9 @@ class Promises:
         Taken amounts are released when that is reported, whatever end was expected.
         """
         while self._windows:
-            time, _, key = self._windows[0]
-            promise = self._promises.get(key)
-            if time > self.now and promise is not None and time in (promise.start, promise.end):
+            time, _, keys = self._windows[0]
+            known = (self._promises.get(key) for key in keys) if time > self.now else ()
+            if any(promise is not None and time in (promise.start, promise.end) for promise in known):
                 return time
             heappop(self._windows)
         return None
@@ -188,56 +190,85 @@ class Promises:
         """Extend the arrays to the cluster's number of rows."""
         more = capacity - len(self._stale)
         self._stale = np.concatenate((self._stale, np.zeros(more, dtype=np.bool_)))
+        self._bookings = np.concatenate((self._bookings, np.zeros(more, dtype=np.int64)))
+        self._firm = np.concatenate((self._firm, np.zeros(more, dtype=np.int64)))
         self._steps.grow(capacity)
 
     def _enter(self, key: Hashable, promise: Promise) -> None:
-        self._take_out(key)
-        self._promises[key] = promise
-        self._of_row.setdefault(promise.row, {})[key] = None
-        for time in (promise.start, promise.end):
-            if time is not None and time > self.now:
-                entry = (time, next(self._numbers), key)
+        self._enter_all({key: promise})
+
+    def _enter_all(self, promises: Mapping[Hashable, Promise]) -> None:
+        self._take_out_all(promises)
+        self._promises.update(promises)
+        times: dict[tuple[int, bool], list[Hashable]] = {}
+        for key, (row, start, end, *_) in promises.items():
+            self._of_row.setdefault(row, {})[key] = None
+            if start is not None:
+                times.setdefault((start, True), []).append(key)
+            if end is not None:
+                times.setdefault((end, start is not None), []).append(key)
+        for (time, waits), keys in times.items():
+            if time > self.now:
+                entry = (time, next(self._numbers), keys)
                 heappush(self._ahead, entry)
-                if promise.start is not None:
+                if waits:
                     heappush(self._windows, entry)
-        self._count(promise, 1)
+        self._count(list(promises.values()), 1)
         if len(self._ahead) > 4 * len(self._promises) + 64:
             self._forget_outdated()
 
     def _take_out(self, key: Hashable) -> Promise | None:
-        promise = self._promises.pop(key, None)
-        if promise is not None:
-            self._of_row[promise.row].pop(key)
-            self._count(promise, -1)
-        return promise
+        return self._take_out_all((key,)).get(key)
 
-    def _count(self, promise: Promise, sign: int) -> None:
-        row = promise.row
+    def _take_out_all(self, keys: Iterable[Hashable]) -> dict[Hashable, Promise]:
+        """Take out and return the promises among these that are known."""
+        taken: dict[Hashable, Promise] = {}
+        for key in keys:
+            promise = self._promises.pop(key, None)
+            if promise is not None:
+                del self._of_row[promise.row][key]
+                taken[key] = promise
+        if taken:
+            self._count(list(taken.values()), -1)
+        return taken
+
+    def _count(self, promises: Sequence[Promise], sign: int) -> None:
         self.revision += 1
-        self._stale[row] = True
-        if self._steps.is_spread(row):
-            self._note_unwritten(promise, sign)
-        if promise.start is not None:
+        rows = [promise.row for promise in promises]
+        self._stale[rows] = True
+        if self._steps.has_spread:
+            for promise in promises:
+                if self._steps.is_spread(promise.row):
+                    self._note_unwritten(promise, sign)
+        waiting = [promise for promise in promises if promise.start is not None]
+        if waiting:
+            self._count_waiting(waiting, sign)
+        if self.booked_count or waiting:
+            changed = [each.row for each in promises if each.start is not None or self._bookings[each.row]]
+            self._cluster.changes.note(changed)
+
+    def _count_waiting(self, promises: Sequence[Promise], sign: int) -> None:
+        """Count promises that are not taken yet."""
+        for number, (row, _, _, _, footprint, _, firm) in enumerate(promises):
             self._bookings[row] += sign
-            if self._bookings[row] <= (1 if sign > 0 else 0):
+            if self._bookings[row] == (sign > 0):
                 self._booked = None
-                if not self._bookings[row]:
-                    del self._bookings[row]
-            if promise.footprint is not None:
+            if footprint is not None:
+                if not number or footprint is not promises[number - 1].footprint:
+                    beyond_slots, apart = footprint.is_beyond_slots, footprint.keeps_others_away
                 self.planned_count += sign
-                self.planned_beyond_slots += sign * promise.footprint.is_beyond_slots
-                self.planned_apart += sign * promise.footprint.keeps_others_away
-            if promise.firm or promise.footprint is not None:
+                self.planned_beyond_slots += sign * beyond_slots
+                self.planned_apart += sign * apart
+            if firm or footprint is not None:
                 self._firm[row] += sign
-                if not self._firm[row]:
-                    del self._firm[row]
-        if row in self._bookings or promise.start is not None:
-            self._cluster.changes.note((row,))
+        self.booked_count += sign * len(promises)
 
     def _forget_outdated(self) -> None:
         times = [(time, key) for key, each in self._promises.items() for time in (each.start, each.end)]
-        self._ahead = [(time, next(self._numbers), key) for time, key in times if time is not None and time > self.now]
-        self._windows = [entry for entry in self._ahead if self._promises[entry[2]].start is not None]
+        self._ahead = [
+            (time, next(self._numbers), (key,)) for time, key in times if time is not None and time > self.now
+        ]
+        self._windows = [entry for entry in self._ahead if self._promises[entry[2][0]].start is not None]
         heapify(self._ahead)
         heapify(self._windows)
 

@@ -83,6 +83,11 @@ class StepFunctions:
         self._tree = np.concatenate((self._tree, np.zeros((len(self._tree), more), dtype=np.int64)), axis=1)
         self._highest = np.concatenate((self._highest, np.zeros((more, self._highest.shape[1]), dtype=np.int64)))
 
+    @property
+    def has_spread(self) -> bool:
+        """Whether any row can be changed in place."""
+        return bool(self._spread)
+
     def is_spread(self, row: int) -> bool:
         """Return whether the row can be changed in place."""
         return row in self._spread

@@ -60,8 +60,9 @@ class Timeline(CapacityQueries):
         self.open_ended_notice.pop(pool, None)
         if notice_seconds is not None:
             self.open_ended_notice[pool] = notice_seconds
-        self._relieved.update(self._bookings)
-        self._cluster.changes.note(sorted(self._bookings))
+        booked = self.booked_rows.tolist()
+        self._relieved.update(booked)
+        self._cluster.changes.note(booked)
 
     def notice(self, workload: Workload) -> int | None:
         """Return for how many seconds capacity must be unbooked for work without an end.
@@ -99,7 +100,7 @@ class Timeline(CapacityQueries):
         for key in [key for key in self._of_row.get(row, ()) if self._promises[key].start is None]:
             self._take_out(key)
             self._guessed.pop(key, None)
-        if row in self._bookings:
+        if self._bookings[row]:
             self._relieved.add(row)
         for key, (end, amounts) in ends.items():
             self.expect(key, row, end, amounts, footprints.get(key))
@@ -185,9 +186,29 @@ class Timeline(CapacityQueries):
         tasks: int = 1,
     ) -> None:
         """Promise the amounts of all `tasks` for the planned start of pending work in a pool, until it is replanned."""
-        key = (owner, part)
-        self._plans.setdefault(pool, {}).setdefault(owner, []).append(key)
-        self._enter(key, Promise(row, start, checked_end(start, end), self._by_slot(amounts), footprint, tasks))
+        self.plan_all(pool, owner, part, [(row, tasks)], start, end, {tasks: amounts}, footprint)
+
+    def plan_all(
+        self,
+        pool: str,
+        owner: UUID,
+        part: Hashable,
+        tasks_by_row: Iterable[tuple[int, int]],
+        start: int,
+        end: int | None,
+        amounts: Mapping[int, Amounts],
+        footprint: Footprint | None,
+    ) -> None:
+        """Promise capacity for tasks that start together; `amounts`: those of all tasks of a row, by their number."""
+        end = checked_end(start, end)
+        by_slot = {tasks: self._by_slot(units) for tasks, units in amounts.items()}
+        # The number of a UUID is hashed faster than the UUID.
+        promises: dict[Hashable, Promise] = {
+            (owner.int, part, row): Promise(row, start, end, by_slot[tasks], footprint, tasks)
+            for row, tasks in tasks_by_row
+        }
+        self._plans.setdefault(pool, {}).setdefault(owner, []).extend(promises)
+        self._enter_all(promises)
 
     @property
     def planned(self) -> list[Promise]:
@@ -202,8 +223,7 @@ class Timeline(CapacityQueries):
 
     def has_no_promises_but(self, owner: UUID) -> bool:
         """Return whether all promises that are not taken yet are those for the planned start of a workload."""
-        own = sum(len(plans.get(owner, ())) for plans in self._plans.values())
-        return own == self._bookings.total()
+        return self.booked_count == sum(len(plans.get(owner, ())) for plans in self._plans.values())
 
     def planned_owners(self, pools: Collection[str]) -> set[UUID]:
         """Return the workloads of these pools that have a planned start."""
@@ -224,17 +244,18 @@ class Timeline(CapacityQueries):
         suspended: list[Suspended] = []
         for owner in owners:
             for pool, plans in self._plans.items():
-                for key in plans.pop(owner, ()):
-                    promise = self._take_out(key)
-                    if promise is not None:
-                        suspended.append(Suspended(pool, owner, key, promise))
+                taken = self._take_out_all(plans.pop(owner, ()))
+                suspended += [Suspended(pool, owner, key, promise) for key, promise in taken.items()]
         return suspended
 
     def resume_plans(self, suspended: Iterable[Suspended]) -> None:
         """Restore suspended planned starts."""
+        promises: dict[Hashable, Promise] = {}
         for pool, owner, key, promise in suspended:
             self._plans.setdefault(pool, {}).setdefault(owner, []).append(key)
-            self._enter(key, promise)
+            promises[key] = promise
+        if promises:
+            self._enter_all(promises)
 
     def discard_plans(self, suspended: Iterable[Suspended]) -> None:
         """Drop suspended planned starts, which may be planned anew."""
@@ -250,8 +271,15 @@ class Timeline(CapacityQueries):
     def relieved(self) -> set[int]:
         """The rows on which less may be promised at some time than when `take_relieved` was last called."""
         if self._dropped:
-            standing = {self._as_planned(promise) for promise in self._planned()}
-            self._relieved.update(each.row for each in self._dropped if self._as_planned(each) not in standing)
+            standing: dict[int, list[Promise]] = {}
+            for promise in self._planned():
+                standing.setdefault(promise.row, []).append(promise)
+            soonest = self.now + 2
+            for each in self._dropped:
+                if each.row in self._relieved:
+                    continue
+                if not any(_same_plan(each, other, soonest) for other in standing.get(each.row, ())):
+                    self._relieved.add(each.row)
             self._dropped = []
         return self._relieved
 
@@ -309,9 +337,13 @@ class Timeline(CapacityQueries):
             for keys in self._plans.get(pool, {}).values():
                 yield from (self._promises[key] for key in keys if key in self._promises)
 
-    def _as_planned(self, promise: Promise) -> Promise:
-        """Normalise a planned start for comparison: one that awaits an overdue end moves by a second every second."""
-        return promise._replace(start=max(promise.start or 0, self.now + 2), end=None)
+
+def _same_plan(one: Promise, other: Promise, soonest: int) -> bool:
+    """Return whether two planned starts on a row promise the same.
+
+    A start that awaits an overdue end moves by a second every second, so that starts before `soonest` are equal.
+    """
+    return max(one.start or 0, soonest) == max(other.start or 0, soonest) and one[3:] == other[3:]
 
 
 def _copied(plans: Mapping[str, Mapping[UUID, Iterable[Hashable]]]) -> dict[str, dict[UUID, list[Hashable]]]:
