@@ -30,6 +30,7 @@ from mooring.agent.connection.stream import AgentRefused, Connection, Server
 from mooring.agent.connection.uploads import UploadSource
 from mooring.agent.node import facts
 from mooring.agent.node.health import Health
+from mooring.agent.node.host_ports import OccupiedPorts
 from mooring.agent.node.measurement import Measurer
 from mooring.agent.node.upload_cache import UploadCache
 from mooring.agent.node.volumes import VolumeFolders, VolumeRemovals
@@ -114,6 +115,7 @@ class Agent:
         self._reported_runtimes: dict[str, Mapping[str, str]] = {}
         self._heartbeat_seconds = _DEFAULT_HEARTBEAT_SECONDS
         self._heartbeat_due = asyncio.Event()
+        self._occupied_ports = OccupiedPorts()
         self._health = Health(self._heartbeat_due.set)
         self._out_of_space = False
         """A task could not be stored. Every heartbeat checks until there is space again."""
@@ -263,7 +265,10 @@ class Agent:
         self._check_all_ended(observed)
 
     async def _observe(self) -> dict[UUID, Observed]:
-        found = await self._tasks.observe({task.task_id for task in self._desired or ()})
+        desired = self._desired or []
+        found = await self._tasks.observe({task.task_id for task in desired})
+        if self._occupied_ports.update(desired, found):
+            self._heartbeat_due.set()
         self._image_reports.used(frozenset(digest for seen in found.values() for digest in seen.digests.values()))
         return found
 
@@ -392,7 +397,10 @@ class Agent:
         problems = [problem for problem in found if problem]
         await connection.send(
             msgspec.structs.replace(
-                heartbeat, problem="; ".join(problems) or None, background=list(self._failed_tasks())
+                heartbeat,
+                problem="; ".join(problems) or None,
+                background=list(self._failed_tasks()),
+                occupied_ports=await asyncio.to_thread(self._occupied_ports.found),
             )
         )
 

@@ -24,7 +24,7 @@ from mooring.model.workloads.attempts import (
     Result,
     judge,
 )
-from mooring.model.workloads.retries import is_image_refused
+from mooring.model.workloads.retries import is_image_refused, is_loss
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import holds, transitions
 from mooring.store.commit.holds import HeldWorkload
@@ -93,7 +93,9 @@ async def _give_up(
     term: int | None = None,
     actor: str = "holds",
 ) -> Applied:
-    """Requeue all tasks of the workload with backoff; after too many failures, fail it or lower its priority."""
+    """Requeue all tasks of the workload; after a failure with backoff, after too many fail it or lower its priority."""
+    if is_loss(TaskStatus.FAILED, reason.code):
+        return await holds.release(connection, workload_id, reason, actor=actor, now=now, term=term)
     last = await _last(connection, workload_id)
     workload = (await lock_workloads(connection, [workload_id]))[workload_id]
     hopeless = is_image_refused(reason.code) and workload.kind == Kind.SESSION

@@ -219,8 +219,11 @@ async def test_a_heartbeat_notifies_the_loops_only_if_placement_on_its_node_may_
     harness.database.on_commit.append(signal.send)
     writing = asyncio.create_task(hub.write_heartbeats())
 
-    async def beat(cpu_percent: float, problem: str | None = None) -> None:
-        hub.beat(agent.session, Heartbeat(cpu_percent=cpu_percent, memory_percent=2, disk_percent=3, problem=problem))
+    async def beat(cpu_percent: float, problem: str | None = None, ports: list[tuple[str, int]] | None = None) -> None:
+        measured = Heartbeat(
+            cpu_percent=cpu_percent, memory_percent=2, disk_percent=3, problem=problem, occupied_ports=ports or []
+        )
+        hub.beat(agent.session, measured)
         async with asyncio.timeout(30):
             while (await harness.node_row(agent.session.node_id)).cpu_percent != cpu_percent:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -229,6 +232,10 @@ async def test_a_heartbeat_notifies_the_loops_only_if_placement_on_its_node_may_
         for number, problem in enumerate([None, None, "no disk", "no disk", "no disk", None, None], start=1):
             await beat(number, problem)
         assert signal.count == 2
+        for number, ports in enumerate(([("TCP", 8000), ("X", 1), ("TCP", 0)], [("TCP", 8000)], []), start=10):
+            await beat(number, ports=ports)
+            assert (await harness.node_row(agent.session.node_id)).occupied_ports == ([["TCP", 8000]] if ports else [])
+        assert signal.count == 4
     finally:
         writing.cancel()
 

@@ -170,6 +170,18 @@ async def test_a_session_is_not_prepared_again_for_an_image_that_is_not_there(le
     assert await harness.findings() == []
 
 
+async def test_a_hold_with_a_port_in_use_is_given_up_without_an_attempt_or_a_backoff(leader: Leader):
+    harness = leader.harness
+    gang = await leader.hold()
+    await leader.refused((await harness.tasks(gang))[0].id, Reason("port-in-use", "port 80/TCP", "agent", "change"))
+    tasks = await harness.tasks(gang)
+    assert [(task.status, task.attempt, task.not_before) for task in tasks] == [("PENDING", 1, None)] * 2
+    assert (await harness.workload(gang)).reason["code"] == "port-in-use"
+    async with harness.database.read() as connection:
+        assert (await connection.execute(select(attempts))).all() == []
+    assert await harness.findings() == []
+
+
 async def test_a_task_that_cannot_be_prepared_is_given_up_after_five_attempts(leader: Leader):
     harness = leader.harness
     gang = await leader.hold()

@@ -28,6 +28,21 @@ OURS = frozenset({"default"})
 TERM = TaskTerm("zone", equal_to({"app": "web"}))
 
 
+def test_occupied_ports_stay_when_the_tasks_of_a_row_are_set_again_and_leave_with_the_node():
+    used, foreign = HostPort(2000), HostPort(2001)
+    cluster = Cluster([Node(name="a", port_range=(2000, 2002), occupied_ports=(used, foreign))])
+    placed = cluster.placed_tasks
+    cluster.set_tasks(cluster.node(0).id, [(Constraints(host_ports=(used,)), 1)])
+    assert (placed.range_used[0], placed.conflicts(used)[0], placed.conflicts(foreign)[0]) == (2, 2, 1)
+    cluster.set_tasks(cluster.node(0).id, [])
+    assert placed.lowest_free_ports(0, 3) == (2002,)
+    copied = Cluster([cluster.node(0)])
+    copied.placed_tasks.copy_row(0, placed, 0)
+    assert copied.placed_tasks.conflicts(foreign)[0] == 1
+    cluster.remove(cluster.node(0).id)
+    assert (placed.range_used[0], placed.conflicts(foreign)[0]) == (0, 0)
+
+
 def test_counts_are_the_same_whether_requested_before_or_after_changes():
     random = Random(1)
     kinds = [

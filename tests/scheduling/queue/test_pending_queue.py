@@ -325,6 +325,24 @@ def test_a_released_port_requeues_workloads_that_need_it():
     assert world.iterate().placed == ["w"]
 
 
+def test_ports_of_other_programs_are_not_assigned_until_their_node_reports_them_free():
+    world = World([node("n1").cpu(8)])
+    world.change("n1", port_range=(2000, 2001), occupied_ports=(HostPort(2000), HostPort(80)))
+    world.submit(
+        constrained(workload("named").cpu(1), host_ports=(HostPort(80),)),
+        constrained(workload("two").cpu(1), ports_wanted=2),
+        constrained(workload("one").cpu(1), ports_wanted=1),
+    )
+    assert world.iterate().placed == ["one"]
+    assert [port.port for task in world.running for port in task.constraints.host_ports] == [2001]
+    world.end(world.running[0])
+    assert world.iterate().placed == []
+    world.change("n1", occupied_ports=(HostPort(80),))
+    assert world.iterate().placed == ["two"]
+    world.change("n1", occupied_ports=())
+    assert world.iterate().placed == ["named"]
+
+
 class OddTaskCount:
     """A user's filter that says nothing about what cures it: the nodes together must have an odd number of tasks."""
 

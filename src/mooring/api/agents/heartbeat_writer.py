@@ -15,6 +15,8 @@ from mooring.api.agents.agent_session import AgentSession
 from mooring.api.agents.agent_text import printable, printable_task
 from mooring.clock import now
 from mooring.coordination.outage import Outage
+from mooring.model.nodes.node import MAX_REPORTED_PORTS
+from mooring.model.workloads.constraints import PROTOCOLS
 from mooring.store.core.engine import (
     DISK_FULL,
     Connection,
@@ -52,6 +54,7 @@ class HeartbeatWriter:
             message.memory_percent,
             message.disk_percent,
             printable(message.problem) if message.problem else None,
+            tuple(sorted(set(filter(_is_port, message.occupied_ports[:MAX_REPORTED_PORTS])))),
         )
         session.background = tuple(map(printable_task, message.background[:_MAX_BACKGROUND_TASKS]))
 
@@ -89,6 +92,10 @@ class HeartbeatWriter:
                 )
                 with suppress(WebSocketDisconnect):  # it has gone by itself
                     await session.send(Refused(code="credential-refused", message=message))
+
+
+def _is_port(port: tuple[str, int]) -> bool:
+    return port[0] in PROTOCOLS and 1 <= port[1] <= 65_535
 
 
 async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> heartbeats.HeartbeatResult:

@@ -57,6 +57,7 @@ def desired_task(row: Any, gang: Sequence[Any] = (), mounted: Iterable[Mounted] 
             os_user=row.os_user,
         ),
         ports=[port for _, port in row.ports or ()],
+        port_protocols=_protocols(row),
         devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
         variables={
             "MOORING_NODE": row.node,
@@ -91,6 +92,12 @@ def _waits_for_others(row: Any, gang: Sequence[Any]) -> bool:
     """Main starts last: until the others that have a node run there, it is only made ready."""
     others = (TaskStatus(each.status) for each in gang if each.task_index > 0)
     return row.task_index == 0 and row.status == TaskStatus.SCHEDULED and any(other in _COMING for other in others)
+
+
+def _protocols(row: Any) -> list[str]:
+    """Return the protocols of the task's ports; an empty list stands for TCP alone."""
+    protocols = [protocol for protocol, _ in row.ports or ()]
+    return protocols if set(protocols) - {"TCP"} else []
 
 
 def _peer(other: Any, own: Any) -> Peer:

@@ -13,6 +13,7 @@ from mooring.clock import now
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.workloads.retries import PORT_IN_USE
 from mooring.store.commit import holds, transitions
 from mooring.store.commit.commit_logging import log_applied
 from mooring.store.commit.locked_workloads import lock_owners
@@ -23,6 +24,7 @@ from mooring.store.core.engine import (
 )
 from mooring.store.nodes import (
     desired_tasks,
+    nodes,
 )
 from mooring.store.workloads import attempts
 from mooring.telemetry import metrics
@@ -61,6 +63,10 @@ async def _apply(connection: Connection, session: AgentSession, reported: Sequen
     changes = [change for task in reports if (change := _change(task)) is not None]
     applied = await _commit(connection, prepared, failed, changes, actor=f"agent:{session.node_name}", at=at)
 
+    refused = [change.task_id for change, _ in applied.tasks if change.reason and change.reason.code == PORT_IN_USE]
+    if refused:
+        # In the same transaction, so that the next placement does without these ports.
+        await nodes.add_occupied_ports(connection, session.node_id, [port for id in refused for port in own[id]], at)
     progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
     await desired_tasks.note_progress(connection, progress)
     await holds.extend(connection, [task.task_id for task in reports if task.heard], at)

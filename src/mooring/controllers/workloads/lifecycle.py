@@ -11,7 +11,7 @@ from mooring.controllers.leadership.loops import Iteration
 from mooring.coordination.fenced_database import FencedDatabase
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import WORKLOAD_ENDS, Reason
-from mooring.model.workloads.retries import is_image_refused
+from mooring.model.workloads.retries import is_image_refused, is_loss
 from mooring.store.commit import replacements, transitions
 from mooring.store.commit.commit_logging import log_applied
 from mooring.store.commit.replacements import EndedTask, Replacement
@@ -76,7 +76,11 @@ class LifecycleLoop:
 def not_before(ended: EndedTask, at: datetime) -> datetime | None:
     """Return the earliest start of the replacement: None (now), or a growing backoff if the task ended early."""
     crashes = ended.crashes_in_a_row
-    if ended.status not in (TaskStatus.FAILED, TaskStatus.SUCCEEDED) or not crashes:
+    if (
+        ended.status not in (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
+        or is_loss(ended.status, ended.code)
+        or not crashes
+    ):
         return None
     max_seconds = _MAX_WITHOUT_IMAGE_SECONDS if is_image_refused(ended.code) else _MAX_BACKOFF_SECONDS
     return at + timedelta(seconds=backoff.delay(crashes, _FIRST_BACKOFF_SECONDS, max_seconds, jitter=0))

@@ -10,13 +10,16 @@ from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.resources.devices import Device
 from mooring.model.resources.slots import Amounts
-from mooring.model.workloads.constraints import Taint
+from mooring.model.workloads.constraints import HostPort, Taint
 
 REGIONS = ("us-east", "us-west", "eu-west", "eu-central", "ap-south", "ap-northeast")
 """The regions with known distances; a node may have any other."""
 
 DEFAULT_PORTS = (2000, 9999)
 """The first and the last port that can be assigned to tasks."""
+
+MAX_REPORTED_PORTS = 256
+"""Maximum occupied ports that an agent reports."""
 
 FROM_NAME = UUID(int=0)
 """Placeholder: derive the id from the name."""
@@ -51,6 +54,8 @@ class Node:
     licence_sessions: int | None = None
     """Maximum concurrent tasks with a licence; None: the default of the licence."""
     port_range: tuple[int, int] = DEFAULT_PORTS
+    occupied_ports: tuple[HostPort, ...] = ()
+    """Ports in use by other programs than its tasks."""
     simulated: bool = False
     owner: UUID | None = None
     """Only this user's tasks may run here (an agent without root runs no tasks of others)."""

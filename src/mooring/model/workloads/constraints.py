@@ -120,6 +120,9 @@ class Spread:
     match_label_keys: tuple[str, ...] = ()
 
 
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+
+
 @dataclass(frozen=True, slots=True)
 class HostPort:
     port: int

@@ -21,13 +21,16 @@ _IMAGE_REFUSED = frozenset({"image-not-found", "image-denied", "invalid-image"})
 """Agent reason codes for an image that no node can pull until somebody fixes it."""
 DISK_FULL = "disk-full"
 """The agent reason code for a node without the disk space to start a task; another may have it."""
+PORT_IN_USE = "port-in-use"
+"""The agent reason code for a port of the task that something else on the node uses. The task never ran, and its
+placement is repeated without that port."""
 _ANOTHER_NODE_MAY = _PULL_FAILED | {DISK_FULL}
 _ON_A_NODE = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING})
 
 
 def is_replaced_after_loss(old: TaskStatus, new: TaskStatus, code: str | None, *, type: str) -> bool:
-    """Return whether a task that was lost with its node is replaced on another."""
-    return is_requeued_after_eviction(old, type=type) and is_loss(new, code)
+    """Return whether a task that was lost with its node, or could not have its ports there, is placed again."""
+    return (is_requeued_after_eviction(old, type=type) or code == PORT_IN_USE) and is_loss(new, code)
 
 
 def is_requeued_after_eviction(old: TaskStatus, *, type: str) -> bool:
@@ -69,8 +72,8 @@ def is_image_refused(code: str | None) -> bool:
 
 
 def is_loss(status: TaskStatus, code: str | None) -> bool:
-    """Return whether a task was lost with its node, which is no failure of its own and uses no retry."""
-    return status is TaskStatus.LOST or (status is TaskStatus.FAILED and code in _NODE_FAILED)
+    """Return whether a task ended because of its node, which is no failure of its own and uses no retry."""
+    return status is TaskStatus.LOST or (status is TaskStatus.FAILED and code in _NODE_FAILED | {PORT_IN_USE})
 
 
 def uses_retry(status: TaskStatus, code: str | None) -> bool:

@@ -210,6 +210,7 @@ class ClusterColumns:
         self.tasks[row] = 0
         self.cordoned[row] = False
         self.placed_tasks.clear(row)
+        self.placed_tasks.set_occupied_ports(row, ())
         self.devices.clear(row)
         for column in self._label_columns.values():
             column.write(row, None)
@@ -447,6 +448,7 @@ class ClusterColumns:
         first, last = node.port_range
         self.ports_offered[row] = max(last - first + 1, 0)
         self.placed_tasks.set_port_range(row, first, last)
+        self.placed_tasks.set_occupied_ports(row, node.occupied_ports)
         for column in self._label_columns.values():
             column.write(row, node)
         self._images.write(row, node.images)

@@ -32,6 +32,7 @@ def static_properties(node: Node) -> tuple[object, ...]:
         node.licence,
         node.sessions_allowed,
         node.port_range,
+        node.occupied_ports,
         kinds_of_devices(node),
     )
 

@@ -110,6 +110,8 @@ class PlacedTasks:
         self._ports: dict[int, Counter[HostPort]] = {}
         self._watched: dict[tuple[str, int], dict[HostPort, Counts]] = {}
         self._ranges: dict[int, tuple[int, int]] = {}
+        self._occupied: dict[int, frozenset[HostPort]] = {}
+        """By row, the ports that other programs use; included in `_ports`."""
 
     def add(self, row: int, constraints: Constraints, count: int = 1, *, leaving: bool = False) -> None:
         """Count tasks with these constraints on a row; `leaving` ones do not count for topology spread."""
@@ -186,7 +188,7 @@ class PlacedTasks:
             self._take(row, code, self._rows[code].get(row, 0))
         self._of_row.pop(row, None)
         self.licences[row] = 0
-        for port, number in tuple(self._ports.get(row, Counter()).items()):
+        for port, number in self._ports_of_tasks(row).items():
             self._count_port(row, port, -number)
 
     def copy_row(self, row: int, other: PlacedTasks, other_row: int) -> None:
@@ -198,7 +200,7 @@ class PlacedTasks:
             for counts in self._matched[code]:
                 counts[row] += count
         self.licences[row] = other.licences[other_row]
-        for port, number in other.ports(other_row).items():
+        for port, number in other._ports_of_tasks(other_row).items():
             self._count_port(row, port, number)
         self.changes.note((row,))
 
@@ -248,6 +250,16 @@ class PlacedTasks:
         """Set the port range of a row."""
         self._ranges[row] = (first, last)
         self.range_used[row] = len(self._numbers(row))
+
+    def set_occupied_ports(self, row: int, ports: Iterable[HostPort]) -> None:
+        """Set the ports of a row that other programs use. They stay when the row is cleared of tasks."""
+        before, after = self._occupied.pop(row, frozenset()), frozenset(ports)
+        if after:
+            self._occupied[row] = after
+        for port in before - after:
+            self._count_port(row, port, -1)
+        for port in after - before:
+            self._count_port(row, port, 1)
 
     def lowest_free_ports(self, row: int, count: int, *, without: Set[int] = frozenset()) -> tuple[int, ...]:
         """Return the lowest free ports of the range; fewer than `count` if there are no more."""
@@ -355,6 +367,9 @@ class PlacedTasks:
             if excludes(port, wanted):
                 counts[row] += count
         self.range_used[row] = len(self._numbers(row))
+
+    def _ports_of_tasks(self, row: int) -> Counter[HostPort]:
+        return self._ports.get(row, Counter()) - Counter(self._occupied.get(row, ()))
 
     def _numbers(self, row: int) -> set[int]:
         first, last = self._ranges.get(row, DEFAULT_PORTS)

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
 from mooring.model.workloads.health import LOOPS_AFTER, crashes_after
-from mooring.model.workloads.retries import uses_retry
+from mooring.model.workloads.retries import is_loss, uses_retry
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import transitions
 from mooring.store.commit.locked_workloads import lock_workloads
@@ -56,6 +56,8 @@ class EndedTask:
 
     @property
     def crashes_in_a_row(self) -> int:
+        if is_loss(self.status, self.code):
+            return self.earlier_crashes + self.crashes
         return crashes_after(
             self.status, self.started_at, self.ended_at, earlier=self.earlier_crashes, own=self.crashes
         )

@@ -160,7 +160,9 @@ async def unstarted(connection: AsyncConnection, node_id: UUID, task_ids: list[U
     return sorted(rows.scalars())
 
 
-async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> set[UUID]:
-    """Return those of these tasks that are on the node: an agent may only report on its own tasks."""
-    rows = await connection.execute(select(tasks.c.id).where(tasks.c.id.in_(task_ids), tasks.c.node_id == node_id))
-    return set(rows.scalars())
+async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> dict[UUID, list[tuple[str, int]]]:
+    """Return those of these tasks that are on the node, with their ports: an agent may only report on its own tasks."""
+    rows = await connection.execute(
+        select(tasks.c.id, tasks.c.ports).where(tasks.c.id.in_(task_ids), tasks.c.node_id == node_id)
+    )
+    return {row.id: [(protocol, port) for protocol, port in row.ports or ()] for row in rows}

@@ -22,7 +22,13 @@ from mooring.store.tables import nodes, tasks
 
 _CREDENTIALS = select(nodes.c.id, nodes.c.credential_hash).where(batch_sql.among(nodes.c.id))
 _STATES = select(
-    nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
+    nodes.c.id,
+    nodes.c.status,
+    nodes.c.draining,
+    nodes.c.schedulable,
+    nodes.c.reason,
+    nodes.c.occupied_ports,
+    nodes.c.generation,
 ).where(batch_sql.among(nodes.c.id))
 _SEEN = (
     update(nodes)
@@ -55,17 +61,21 @@ class Beat:
     memory_percent: float
     disk_percent: float
     problem: str | None
+    occupied_ports: tuple[tuple[str, int], ...] = ()
+    """Ports in use by other programs than the node's tasks, by protocol and number."""
 
 
 class HeartbeatResult(NamedTuple):
     over: set[UUID]
     """Nodes that were removed or have joined again with a new credential: the sender must stop its heartbeats."""
     changed: bool = False
-    """True if the schedulability of some node changed."""
+    """True if the schedulability or the occupied ports of some node changed."""
 
 
 async def record_beats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> HeartbeatResult:
-    """Record the load of many nodes. A problem that appears or clears changes whether the node is schedulable."""
+    """Record the load of many nodes. A problem that appears or clears changes whether the node is schedulable, and
+    an occupied port cannot be assigned.
+    """
     found = await connection.execute(_CREDENTIALS, {"ids": [beat.node_id for beat in beats]})
     known = {(row.id, row.credential_hash) for row in found}
     over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
@@ -79,21 +89,23 @@ async def record_beats(connection: AsyncConnection, beats: Sequence[Beat], now: 
             for b in sorted(beats, key=lambda beat: beat.node_id)
         ],
     )
-    return HeartbeatResult(over, await _note_changes(connection, {beat.node_id: beat.problem for beat in beats}, now))
+    return HeartbeatResult(over, await _note_changes(connection, {beat.node_id: beat for beat in beats}, now))
 
 
-async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | None], now: datetime) -> bool:
-    """Record nodes that are no longer silent or whose problem appeared or cleared; return False if there are none."""
-    rows = await connection.execute(_STATES, {"ids": problems})
-    quarantined = await quarantine.reasons(connection, list(problems))
+async def _note_changes(connection: AsyncConnection, beats: dict[UUID, Beat], now: datetime) -> bool:
+    """Record nodes that are no longer silent, or whose problem or occupied ports changed; return False without any."""
+    rows = await connection.execute(_STATES, {"ids": beats})
+    quarantined = await quarantine.reasons(connection, list(beats))
     log = ChangeLog("agent", now)
     changed: list[dict[str, Any]] = []
     for row in rows.all():
-        problem, back = problems[row.id] or quarantined.get(row.id), row.status in SILENT
-        if row.schedulable == (problem is None) and row.reason == problem and not back:
+        problem, back = beats[row.id].problem or quarantined.get(row.id), row.status in SILENT
+        ports = [list(port) for port in beats[row.id].occupied_ports]
+        same_ports = ports == (row.occupied_ports or [])
+        if row.schedulable == (problem is None) and row.reason == problem and not back and same_ports:
             continue
         status = awake(row) if back else row.status
-        changed.append({"node": row.id, "state": status, "open": problem is None, "why": problem})
+        changed.append({"node": row.id, "state": status, "open": problem is None, "why": problem, "ports": ports})
         if back:
             log.add_status("node", row.id, None, row.status, status, "Agent answers again")
         log.add_event(NewEvent("node", row.id, row.generation + 1, "health", row.id))
@@ -106,6 +118,7 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
             status=bindparam("state"),
             schedulable=bindparam("open"),
             reason=bindparam("why"),
+            occupied_ports=bindparam("ports", type_=nodes.c.occupied_ports.type),
             generation=nodes.c.generation + 1,
         ),
         changed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -19,7 +19,7 @@ from mooring.model.nodes.node import Node
 from mooring.model.resources.devices import Device
 from mooring.model.resources.slots import Amounts
 from mooring.model.tenancy.access import not_there
-from mooring.model.workloads.constraints import Taint
+from mooring.model.workloads.constraints import HostPort, Taint
 from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.constraint_columns import decode_taints
@@ -222,6 +222,23 @@ async def set_images(connection: AsyncConnection, node_id: UUID, images: Mapping
     return True
 
 
+async def add_occupied_ports(
+    connection: AsyncConnection, node_id: UUID, ports: Iterable[tuple[str, int]], now: datetime
+) -> None:
+    """Add ports that other programs use, until a heartbeat replaces the list."""
+    row = await _locked(connection, node_id)
+    before = {(protocol, port) for protocol, port in row.occupied_ports or ()}
+    after = before.union((protocol, port) for protocol, port in ports)
+    if after == before:
+        return
+    generation = row.generation + 1
+    occupied = [list(port) for port in sorted(after)]
+    await connection.execute(
+        update(nodes).where(nodes.c.id == node_id).values(occupied_ports=occupied, generation=generation)
+    )
+    await _changed(connection, node_id, generation, "ports", now)
+
+
 async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
     """Make the node unschedulable; heartbeats make it schedulable again once no reason is left."""
     row = await _locked(connection, node_id)
@@ -367,6 +384,7 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             cpu_percent=row.cpu_percent,
             memory_percent=row.memory_percent,
             images=row.images or {},
+            occupied_ports=tuple(HostPort(port, protocol) for protocol, port in row.occupied_ports or ()),
         )
         for row in await connection.execute(query, those)
     ]

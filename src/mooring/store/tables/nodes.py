@@ -77,6 +77,8 @@ nodes = Table(
     Column("runtimes", json_type(), nullable=False),
     # Container images on the node: bytes by name.
     Column("images", json_type()),
+    # Ports in use by other programs than its tasks, as reported by its agent: [protocol, number] each.
+    Column("occupied_ports", json_type()),
     # Its address for other nodes, as reported by its agent.
     Column("address", String(63)),
     # The URL of the server that its agent is connected to.

@@ -223,6 +223,8 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner
     ports: list[int] = []
     """Ports of the node that are assigned to the task."""
+    port_protocols: list[str] = []
+    """Their protocols, in the same order; empty: TCP."""
     devices: dict[str, list[tuple[int, int]]] = {}
     """By slot, the devices of the node that are assigned to the task: index and amount."""
     variables: dict[str, str] = {}
@@ -448,6 +450,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     """The agent shuts down in an orderly way."""
     background: list[BackgroundTaskState] = []
     """Background tasks that have failed, including those that recovered."""
+    occupied_ports: list[tuple[str, int]] = []
+    """Protocol and number of ports in use by anything but the node's own tasks, at most MAX_REPORTED_PORTS."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):

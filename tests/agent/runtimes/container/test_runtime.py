@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import socket
 import subprocess
 import time
 from datetime import datetime
@@ -15,6 +16,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from mooring.agent.node import host_ports
+from mooring.agent.node.host_ports import PortInUse
 from mooring.agent.runtimes.container.engine import Engine as ContainerEngine
 from mooring.agent.runtimes.container.engine import EngineRefused, ListedContainer
 from mooring.agent.runtimes.container.specification import name_of
@@ -341,6 +344,30 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         assert sum(dropped) > 0
     assert _bridge(server) not in _rules("raw") + _rules("filter")
     assert server.workload_id.hex not in engine.run("network", "ls")
+
+
+async def test_the_ports_of_a_container_are_reserved_while_it_lives_also_by_the_next_agent(node: Node):
+    port = free_port()
+    task = order("sleep", "1000", ports=[port], grace_seconds=0)
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
+    for _ in range(2):
+        with pytest.raises(PortInUse, match=f"port {port}/TCP .* reserved for a task of another agent"):
+            await node.runtime.start(order("true", ports=[port]))
+        await node.next_agent()
+    await node.runtime.stop(task.task_id, 0, "requested")
+    await node.end(task)
+    assert ("TCP", port) not in host_ports.reserved_ports()
+
+
+async def test_a_container_is_not_prepared_or_started_on_a_port_in_use(node: Node):
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        task = order("true", ports=[foreign.getsockname()[1]])
+        with pytest.raises(PortInUse):
+            await node.runtime.prepare(task)
+        with pytest.raises(PortInUse):
+            await node.runtime.start(task)
+    assert (await node.run(task)).status == "SUCCEEDED"
 
 
 def _bridge(task: DesiredTask) -> str:

@@ -15,7 +15,7 @@ import structlog
 
 from mooring.agent import folders
 from mooring.agent.access.logs import LogSelection
-from mooring.agent.node import hugepages, retention
+from mooring.agent.node import host_ports, hugepages, retention
 from mooring.agent.node.measurement import Meter
 from mooring.agent.node.volumes import VolumeFolders
 from mooring.agent.runtimes.container import measurement, record, task_paths
@@ -120,6 +120,7 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
+        await asyncio.to_thread(host_ports.check, host_ports.ports_of(task))
         stumbles = 0
         while True:
             try:
@@ -148,10 +149,14 @@ class ContainerRuntime:
         check(task)
         if not self.available:
             raise MooringError("this node has no container engine that answers", code="runtime-missing")
-        self._paths.task(task.task_id).mkdir(mode=0o700, exist_ok=True)
-        stored = record.of(task, boot_id())
-        record.write(self._paths.record(task.task_id), stored)
-        reconciler = self._reconcilers[task.task_id] = TaskReconciler(self._shared, stored, task)
+        with contextlib.ExitStack() as reserving:
+            ports = host_ports.ports_of(task)
+            await asyncio.to_thread(reserving.enter_context, host_ports.reserved(ports))
+            self._paths.task(task.task_id).mkdir(mode=0o700, exist_ok=True)
+            stored = record.of(task, boot_id())
+            record.write(self._paths.record(task.task_id), stored)
+            reconciler = TaskReconciler(self._shared, stored, task, reserving.pop_all())
+        self._reconcilers[task.task_id] = reconciler
         reconciler.begin()
 
     async def stop(self, task_id: UUID, grace_seconds: int | None, cause: StopCause) -> None:
@@ -241,7 +246,11 @@ class ContainerRuntime:
         if stored.outcome is None and stored.boot_id != boot_id():
             stored.outcome = ExitRecord(ended_at=time.time(), failure="node-rebooted", ran=stored.ran)
             record.write(self._paths.record(task_id), stored)
-        (self._over if stored.acknowledged else self._reconcilers)[task_id] = TaskReconciler(self._shared, stored)
+        reserved = contextlib.ExitStack()
+        if not stored.removed:
+            reserved.enter_context(host_ports.reserved_again(host_ports.ports_of(stored.task)))
+        reconciler = TaskReconciler(self._shared, stored, reserved=reserved)
+        (self._over if stored.acknowledged else self._reconcilers)[task_id] = reconciler
 
     # The engine
 

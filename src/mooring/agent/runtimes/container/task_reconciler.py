@@ -15,6 +15,7 @@ import structlog
 
 from mooring.agent.access import archives
 from mooring.agent.access.logs import CHUNK, Line, LogSelection, joined, read_lines, read_log
+from mooring.agent.node import host_ports
 from mooring.agent.runtimes.container import access
 from mooring.agent.runtimes.container import record as records
 from mooring.agent.runtimes.container.container_start import start_container
@@ -81,7 +82,14 @@ _MAX_TRANSIENT_ERRORS = 30
 
 
 class TaskReconciler:
-    def __init__(self, shared: SharedState, record: TaskRecord, order: DesiredTask | None = None) -> None:
+    def __init__(
+        self,
+        shared: SharedState,
+        record: TaskRecord,
+        order: DesiredTask | None = None,
+        reserved: contextlib.ExitStack | None = None,
+    ) -> None:
+        """`reserved`: the reservations of the task's ports, to be released when nothing of the task is left."""
         self.record = record
         self.seen: dict[str, ContainerState] = {}
         self._shared = shared
@@ -98,6 +106,7 @@ class TaskReconciler:
         self._transient_errors = 0
         """Consecutive failures of the engine to answer about the task."""
         self._probing = Probing(shared.connected_engine, self._probed)
+        self._reserved = reserved if reserved is not None else contextlib.ExitStack()
 
     @property
     def task_id(self) -> UUID:
@@ -112,6 +121,7 @@ class TaskReconciler:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         await self._probing.close()
+        self._reserved.close()
 
     def notify(self) -> None:
         self._signal.set()
@@ -367,6 +377,8 @@ class TaskReconciler:
             paths.write_secrets(self._order)
             paths.write_scripts(record.task)
             paths.make_volumes(record.task)
+            # Something else may have taken a port while an image was pulled.
+            await asyncio.to_thread(host_ports.check, host_ports.ports_of(record.task))
         except (EngineUnavailable, EngineTransient):
             raise
         except (MooringError, OSError) as problem:
@@ -486,6 +498,7 @@ class TaskReconciler:
                     log.warning("container not removed yet", container=full, reason=refusal.message)
                     return time.time() + _RETRY_SECONDS
         await asyncio.to_thread(self._shared.paths.remove_private, task.task_id)
+        self._reserved.close()
         record.removed = True
         self._save()
         self._cleared.set()

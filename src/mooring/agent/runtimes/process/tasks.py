@@ -18,7 +18,7 @@ import structlog
 from mooring.agent import folders as layout
 from mooring.agent.files.unpacking import Ownership
 from mooring.agent.folders import Folders
-from mooring.agent.node import limits, retention, usage_counters
+from mooring.agent.node import host_ports, limits, retention, usage_counters
 from mooring.agent.options import Options
 from mooring.agent.runtimes.contract import Observed, StopCause, Unpack
 from mooring.agent.runtimes.process import launch, local_folders, orphan_cleanup, records
@@ -74,11 +74,12 @@ class Processes:
     """Pids of supervisors that this agent started."""
 
     def prepare(self, task: DesiredTask) -> None:
-        """Check before the start that the task has an OS user, and that its folder can be created.
+        """Check before the start that the task has an OS user, its ports are free, and its folder can be created.
 
         The folder of a task that is never started is removed later.
         """
         local_folders.checked(task, self._identity(task), self.agent_uid, self.boot_id)
+        host_ports.check(self._ports(task))
         self.folders.task(task.task_id).mkdir(mode=0o700, exist_ok=True)
 
     def place_files(self, task: DesiredTask, unpack: Unpack) -> None:
@@ -98,8 +99,9 @@ class Processes:
         try:
             if (folder / record.STATE).exists() or (folder / record.EXIT).exists():
                 return
-            record.write(str(folder / record.SPEC), self._spec(task, identity))
-            self._launched[task.task_id] = launch.launch(folder, lock)
+            with host_ports.reserved(self._ports(task)) as reserved:
+                record.write(str(folder / record.SPEC), self._spec(task, identity))
+                self._launched[task.task_id] = launch.launch(folder, lock, [each.fileno() for each in reserved])
         finally:
             # The supervisor has inherited the lock, which shows a later agent that the task is supervised.
             os.close(lock)
@@ -325,6 +327,10 @@ class Processes:
         return identity_for(
             task.owner, agent_uid=self.agent_uid, uid_range=self.options.uid_range, forbidden=self._forbidden()
         )
+
+    def _ports(self, task: DesiredTask) -> list[host_ports.Port]:
+        """Return the ports of the node that the task uses: none if it is kept off the node's network."""
+        return host_ports.ports_of(task) if self.isolation.network == "host" else []
 
     def _spec(self, task: DesiredTask, identity: Identity) -> TaskSpec:
         local = local_folders.checked(task, identity, self.agent_uid, self.boot_id)

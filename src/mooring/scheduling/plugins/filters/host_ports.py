@@ -51,7 +51,9 @@ class HostPortsFilter:
 
     def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
         before, after = change.before, change.after
-        return after is not None and (before is None or before.port_range != after.port_range)
+        if after is None or before is None or before.port_range != after.port_range:
+            return after is not None
+        return not set(before.occupied_ports) <= set(after.occupied_ports)
 
     def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool:
         return bool(_conflicting(shape.constraints, change.before) - _conflicting(shape.constraints, change.after))

@@ -1,4 +1,4 @@
-"""Run by path as `python -I -S <this file> TASK_FOLDER LOCK_DESCRIPTOR`; the agent does so for every task."""
+"""Run by path as `python -I -S <this file> TASK_FOLDER LOCK_DESCRIPTOR RESERVATIONS`, by the agent for every task."""
 
 # ruff: noqa: PTH100, PTH118, PTH120
 # No pathlib in the supervisor: importing it takes as long as the rest of the start.
@@ -13,4 +13,4 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *["..
 from mooring.agent.runtimes.process.supervisor.main import main
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -38,14 +38,17 @@ _CHUNK = 65536
 _CHUNKS_AT_ONCE = 32
 
 
-def main(folder: str, lock: int) -> None:
+def main(folder: str, lock: int, reservations: int) -> None:
+    """Supervise the task of a folder. The reservations of its ports are the descriptors after the lock."""
+    reserved = range(lock + 1, lock + 1 + reservations)
     # The lock shows that this task has a supervisor. It ends with this process and is not inherited by the task.
-    os.set_inheritable(lock, False)
+    for descriptor in (lock, *reserved):
+        os.set_inheritable(descriptor, False)
     # Close files that the agent's parent left open; the task must not inherit them.
-    os.closerange(lock + 1, 1 << 20)
+    os.closerange(reserved.stop, 1 << 20)
     os.chdir("/")
     os.umask(0o077)
-    Supervisor(folder, record.spec(folder)).run()
+    Supervisor(folder, record.spec(folder), reserved).run()
     # Everything is written; an orderly interpreter shutdown would only keep the task's cgroup longer.
     os._exit(0)
 
@@ -120,8 +123,9 @@ class Container:
 
 
 class Supervisor:
-    def __init__(self, folder: str, task: TaskSpec) -> None:
+    def __init__(self, folder: str, task: TaskSpec, reserved: range) -> None:
         self.folder = folder
+        self.reserved = reserved
         self.task = task
         self.containers = [
             Container(spec, RotatedFile(spec["log"], task["log_bytes"], task["log_files"]), self.console(spec, index))
@@ -411,6 +415,8 @@ class Supervisor:
             if container.spec["cgroup"] is not None:
                 with contextlib.suppress(OSError):
                     os.rmdir(container.spec["cgroup"])
+        # Before the exit is known: the next task may get the same ports at once.
+        os.closerange(self.reserved.start, self.reserved.stop)
         outcome = self.outcome()
         while True:
             try:

@@ -93,6 +93,7 @@ def create() -> None:
         sa.Column("architecture", sa.String(length=63), nullable=False),
         sa.Column("runtimes", json_type(), nullable=False),
         sa.Column("images", json_type(), nullable=True),
+        sa.Column("occupied_ports", json_type(), nullable=True),
         sa.Column("address", sa.String(length=63), nullable=True),
         sa.Column("server_url", sa.String(length=255), nullable=True),
         sa.Column("labels", json_type(), nullable=False),
