@@ -117,10 +117,10 @@ def _port(client: Client, name: str) -> int:
     return int(b"".join(client.logs(name)))
 
 
-def _listening(client: Client, name: str, number: int) -> list[tuple[str, int]] | None:
-    """Return node and port of the tasks, once that many listen."""
+def _listening(client: Client, name: str, number: int) -> list[tuple[str, int]]:
+    """Return node and port of the tasks, once that many listen, else nothing."""
     running = [task for task in client.workload(name).tasks if task.status == "RUNNING"]
     printed = [b"".join(client.logs(name, task=task.index)).decode().split() for task in running]
     if len(running) < number or not all(printed):
-        return None
+        return []
     return [(task.node or "", int(port)) for task, (_, port) in zip(running, printed, strict=True)]

@@ -19,7 +19,9 @@ PAGE = """\
     one
     ^C
 
+<!-- setup: mooring pool create toys -->
 <!-- not executed: needs a registry -->
+<!-- setup: mooring pool create more -->
 
     mooring deploy web
 
@@ -41,7 +43,9 @@ def test_examples_are_commands_with_the_output_that_is_shown(page: Path) -> None
     assert list(examples(page)) == [
         Example(3, "mooring book --name a --count 2", ("a is confirmed",)),
         Example(7, "mooring logs -f a", ("one", "^C")),
-        Example(17, "mooring nodes      # all nodes", None),
+        Example(11, "mooring pool create toys", None, hidden=True),
+        Example(13, "mooring pool create more", None, hidden=True),
+        Example(19, "mooring nodes      # all nodes", None),
     ]
 
 

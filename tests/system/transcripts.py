@@ -2,7 +2,8 @@
 
 In a block with `$ ` prompts, the lines after a command are its output. A block without prompts is a list of commands
 whose output is not shown. `…` stands for any text, alone on a line for any lines, and `^C` for pressing Ctrl-C. The
-comment `<!-- not executed: reason -->` before a block excludes it.
+comment `<!-- not executed: reason -->` before a block excludes it. The comment `<!-- setup: command -->` is a command
+that the page does not show, for what a reader already has; it must succeed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 ANY = "…"
 INTERRUPT = "^C"
+_SETUP = re.compile(r"^<!-- setup: (?P<command>\S.*) -->$")
 _EXCLUDED = re.compile(r"^<!-- not executed: (?P<reason>\S.*) -->$")
 _INDENT = "    "
 _PROMPT = "$ "
@@ -38,6 +40,8 @@ class Example:
     line: int
     command: str
     output: tuple[str, ...] | None
+    hidden: bool = False
+    """The page does not show the command."""
 
     @property
     def interrupted(self) -> bool:
@@ -46,8 +50,14 @@ class Example:
 
 def examples(page: Path) -> Iterator[Example]:
     """Yield the examples of a page that are executed, in order."""
-    for number, lines in _blocks(page.read_text()):
-        yield from _block_examples(number, lines)
+    text = page.read_text()
+    hidden = [
+        Example(number, found["command"], None, hidden=True)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if (found := _SETUP.match(line))
+    ]
+    shown = [example for number, lines in _blocks(text) for example in _block_examples(number, lines)]
+    yield from sorted([*hidden, *shown], key=lambda example: example.line)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -62,7 +72,9 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
             continue
         if block and not excluded:
             yield start, block
-        excluded = (excluded and not block and not line) or _EXCLUDED.match(line) is not None
+        excluded = (excluded and not block and (not line or _SETUP.match(line) is not None)) or _EXCLUDED.match(
+            line
+        ) is not None
         block = []
 
 

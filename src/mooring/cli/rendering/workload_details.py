@@ -306,6 +306,11 @@ def _exit_code(task: TaskView) -> str:
     return "" if code is None else str(code)
 
 
+def _restarts(task: TaskView) -> int:
+    """Return the restarts of a task, of one that lives also those by replacement; a last end is no restart."""
+    return task.restarts if task.ended_at is not None else max(task.restarts, task.crashes)
+
+
 def _task_reason(task: TaskView) -> str:
     """Return why a task ended or is preparing; of one that starts again, why it ended before."""
     if task.ended_at is not None or not task.last_reason or task.ready:
@@ -322,7 +327,7 @@ def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
         task.node or "",
         devices(task.devices),
         str(task.attempt),
-        str(max(task.restarts, task.crashes)),
+        str(_restarts(task)),
         _exit_code(task),
         age(task.started_at or task.created_at, until=task.ended_at),
         "" if task.score is None else f"{task.score:.2f}",
