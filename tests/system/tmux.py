@@ -49,9 +49,6 @@ class Terminal:
     def press(self, key: str) -> None:
         self._tmux("send-keys", key)
 
-    def resize(self, columns: int, rows: int) -> None:
-        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
-
     def lines(self) -> list[str]:
         """Return the output so far, without the prompts; lines that the terminal wrapped are put together again."""
         screen = self._tmux("capture-pane", "-p", "-J", "-S", "-")
