@@ -71,6 +71,8 @@ TABLE = """
     MAP_ACCOUNT      opdf   -             -              -
     SEE_KEYPAIR      opdf   opd           o              o
     CHANGE_KEYPAIR   opdf   opd           o              o
+    SEE_LOGIN        opdf   opd           o              o
+    END_LOGIN        opdf   opd           o              o
     SEE_QUOTA        opdf   opd           op             o
     CHANGE_QUOTA     opdf   opd           -              -
     SEE_PROJECT      opdf   opd           op             op
