@@ -96,9 +96,11 @@ def _at_once(
     least: int,
     among: Mask | None,
 ) -> Selection:
-    keys = open_keys(evaluation, workload, own, among)
-    taken = min(int(np.count_nonzero(keys != INFEASIBLE)), count)
-    feasible_nodes = _feasible(evaluation, workload, own)
+    keys = open_keys(evaluation, workload, own)
+    feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
+    if among is not None:
+        keys = np.where(among, keys, INFEASIBLE)
+    taken = min(feasible_nodes if among is None else int(np.count_nonzero(keys != INFEASIBLE)), count)
     best: Rows = np.argpartition(keys, -taken)[-taken:] if taken else np.empty(0, dtype=np.intp)
     best = best[np.argsort(-keys[best])]
     rows = best.tolist()
@@ -117,10 +119,14 @@ def _one_by_one(
     scores: list[int] = []
     ports: list[tuple[int, ...]] = []
     devices: list[tuple[DeviceShare, ...]] = []
-    feasible_nodes = _feasible(evaluation, workload, own)
-    for _ in range(count if feasible_nodes else 0):
-        evaluation.refresh()
-        keys = open_keys(evaluation, workload, own, among)
+    keys = open_keys(evaluation, workload, own)
+    feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
+    for number in range(count if feasible_nodes else 0):
+        if number:
+            evaluation.refresh()
+            keys = open_keys(evaluation, workload, own)
+        if among is not None:
+            keys = np.where(among, keys, INFEASIBLE)
         if workload.spread:
             keys = _fewest_own_tasks(keys, own, evaluation.tiers)
         row = _choice(evaluation, workload, keys, own)
@@ -241,18 +247,7 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
 
     Rows are also excluded if it would overlap promises to others before it ends, or leave the capacity of its timeslot.
     """
-    keys, timeline = evaluation.keys, evaluation.cluster.timeline
-    if timeline.booked:
-        booked = timeline.booked_rows
-        booked = booked[keys[booked] != INFEASIBLE]
-        if len(booked):
-            keys = keys.copy()
-            notice, promised = timeline.notice(workload), workload.booking is not None
-            seconds = workload.longest_seconds
-            keys[timeline.conflicts(booked, evaluation.demand, seconds, notice, promised=promised)] = INFEASIBLE
-            if may_conflict(evaluation.cluster, evaluation.shape.constraints):
-                closed = closed_to(evaluation.cluster, evaluation.shape.constraints, workload.longest_seconds)
-                keys[closed] = INFEASIBLE
+    keys = _keys_beside_promises(evaluation, workload)
     if workload.booking is not None:
         placed = own - own_tasks(workload, evaluation.cluster)
         fits_reservation = evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
@@ -262,6 +257,32 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
     if workload.single_node and workload.occupied:
         keys = np.where((own > 0) & (len(workload.occupied) == 1), keys, INFEASIBLE)
     return keys if among is None else np.where(among, keys, INFEASIBLE)
+
+
+def _keys_beside_promises(evaluation: Evaluation, workload: Workload) -> Scores:
+    """Return the keys with rows excluded on which it would overlap promises to others before it ends."""
+    cluster, timeline, feasible = evaluation.cluster, evaluation.cluster.timeline, evaluation.feasible
+    if not timeline.booked:
+        return evaluation.keys
+    booked = timeline.booked_rows
+    booked = booked[feasible[booked]]
+    if not len(booked):
+        return evaluation.keys
+    notice, promised = timeline.notice(workload), workload.booking is not None
+    closed = timeline.conflicts(booked, evaluation.demand, workload.longest_seconds, notice, promised=promised)
+    if may_conflict(cluster, evaluation.shape.constraints):
+        apart = closed_to(cluster, evaluation.shape.constraints, workload.longest_seconds)
+        closed = np.concatenate((closed, apart))
+    if not len(closed):
+        return evaluation.keys
+    open_rows = feasible.copy()
+    open_rows[closed] = False
+    if not open_rows.any():
+        # No score is needed.
+        return np.full(len(feasible), INFEASIBLE, dtype=np.int64)
+    keys = evaluation.keys.copy()
+    keys[closed] = INFEASIBLE
+    return keys
 
 
 def _feasible(evaluation: Evaluation, workload: Workload, own: Amount) -> int:

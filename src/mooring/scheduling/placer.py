@@ -6,7 +6,7 @@ the reference and places the workloads that the kernels cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -87,9 +87,13 @@ class Placer:
         least = gang_size(workload)
         if later and len(due) < max(least, 1):
             return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, least - len(due))), None
-        with self._cluster.plans.lifted_for(workload):
+        if self._cluster.plans.withholds:
+            with self._cluster.plans.lifted_for(workload):
+                decision, unplaced = self._choose_nodes(workload, due, least)
+        else:
             decision, unplaced = self._choose_nodes(workload, due, least)
-        self._note_ends([decision], now, reserved=workload.booking is not None)
+        if decision.placements:
+            self._note_ends([decision], now, reserved=workload.booking is not None)
         if later and decision.outcome is Outcome.PLACED and unplaced is None:
             return decision._replace(reason=backing_off(workload, later, 1)), None
         return decision, unplaced
@@ -170,6 +174,7 @@ class Placer:
                 continue
             end = timeline.now + workload.longest_seconds
             plain = Footprint(workload.constraints, (), False, workload.stop_grace_seconds)
+            tasks: dict[Hashable, tuple[int, Footprint]] = {}
             for placement in placements:
                 row = self._cluster.row_of(placement.node_id)
                 assert row is not None
@@ -177,7 +182,8 @@ class Placer:
                 if placement.ports or placement.devices:
                     constraints = with_host_ports(workload.constraints, map(HostPort, placement.ports))
                     footprint = plain._replace(constraints=constraints, devices=placement.devices)
-                timeline.expect(placement.task_id, row, end, workload.request, footprint)
+                tasks[placement.task_id] = row, footprint
+            timeline.expect_all(tasks, end, workload.request)
 
     def _place_next(self, workload: Workload, now: datetime, decisions: list[Decision], short: Short) -> bool:
         """Append the decision on one workload and return whether it found too few nodes."""
@@ -235,10 +241,12 @@ class Placer:
         return self._engine
 
 
-def _due_and_later(tasks: Iterable[Task], now: datetime) -> tuple[list[Task], list[Task]]:
+def _due_and_later(tasks: Sequence[Task], now: datetime) -> tuple[list[Task], list[Task]]:
     """Return the tasks that may be placed now, and those still backed off."""
     due: list[Task] = []
     later: list[Task] = []
+    if all(task.not_before is None for task in tasks):
+        return list(tasks), later
     for task in tasks:
         (due if task.not_before is None or task.not_before <= now else later).append(task)
     return due, later

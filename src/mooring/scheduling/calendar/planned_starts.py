@@ -51,7 +51,7 @@ class StartSearch:
     def __init__(self, cluster: Cluster, profile: Profile) -> None:
         self._cluster = cluster
         # Node selection is only a query here: it must not change the state of a selector.
-        self._profile = Profile(profile.name, profile.filters, profile.scorers, None)
+        self._profile = profile if profile.selector is None else replace(profile, selector=None)
         self._steps = _STEPS
 
     def plan(self, workload: Workload, evaluation: Evaluation, count: int, least: int, first: int) -> int | Reason:

@@ -85,6 +85,11 @@ class Timeline(CapacityQueries):
         """Expect amounts that are taken now to be released at `end`, with the rest of the task's footprint."""
         self._enter(key, Promise(row, None, max(end, self.now + 1), self._by_slot(amounts), footprint))
 
+    def expect_all(self, tasks: Mapping[Hashable, tuple[int, Footprint]], end: int, amounts: Amounts) -> None:
+        """Expect several tasks with the same amounts, each with its row and footprint, to end at the same time."""
+        end, by_slot = max(end, self.now + 1), self._by_slot(amounts)
+        self._enter_all({key: Promise(row, None, end, by_slot, footprint) for key, (row, footprint) in tasks.items()})
+
     def update(
         self,
         row: int,

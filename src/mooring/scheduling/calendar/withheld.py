@@ -87,6 +87,11 @@ class Plans:
                 self._by_row[row] = entries
                 self._move(entries, 1)
 
+    @property
+    def withholds(self) -> bool:
+        """Whether anything is withheld."""
+        return bool(self._by_row)
+
     def would_lift(self, workload: Workload) -> bool:
         """Return whether the workload may use something withheld because it ends before that is needed."""
         return bool(self._by_row) and any(each.concerns(workload) for each in self._not_needed_before(workload))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -43,6 +43,10 @@ from mooring.scheduling.cluster.node_properties import fixed_point_load, static_
 from mooring.scheduling.cluster.placed_tasks import PlacedTasks
 from mooring.scheduling.cluster.typical_requests import TypicalRequest
 from mooring.scheduling.cluster.value_codes import Codes, LabelColumn
+
+if TYPE_CHECKING:
+    from mooring.model.workloads.workload import Workload
+    from mooring.scheduling.cluster.shapes import Shape
 
 Request: TypeAlias = tuple[tuple[str, int], ...]
 """Slot names with amounts in base units, sorted by name."""
@@ -125,6 +129,8 @@ class ClusterColumns:
         self._slot_of: dict[str, int] = {"cpu": CPU, "memory": MEMORY}
         self._row_of: dict[UUID, int] = {}
         self._unused = list(range(capacity - 1, -1, -1))
+        self.shapes: dict[int, tuple[Workload, int, Shape]] = {}
+        """The shapes of the workloads that were asked for last, as `shape_of` notes them."""
         self._demands: dict[tuple[Request, tuple[int, int]], Demand] = {}
         self._rows: Rows | None = None
         self._precedence: Scores | None = None
@@ -343,9 +349,11 @@ class ClusterColumns:
         """
         self._count(rows, demand, 1)
         self.devices.move(rows, devices, 1)
-        if constraints is not None:
+        if constraints is not None and not leaving:
+            self.placed_tasks.add_rows(rows, constraints)
+        elif constraints is not None:
             for row in rows.tolist():
-                self.placed_tasks.add(row, constraints, leaving=leaving)
+                self.placed_tasks.add(row, constraints, leaving=True)
         self.changes.note(rows.tolist())
 
     def forget(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from mooring.model.resources.quantity import INT64_MAX
@@ -11,6 +11,9 @@ from mooring.model.workloads.constraints import Constraints
 from mooring.model.workloads.volumes import STORAGE
 from mooring.model.workloads.workload import NO_CONSTRAINTS, Workload
 from mooring.scheduling.cluster.columns import ClusterColumns, Request
+
+_MAX_NOTED = 1 << 15
+"""Workloads whose shapes are noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,31 @@ class Shape:
     """CPU and memory that scoring adds for containers without a request."""
     tasks: int = 1
     """Number of tasks that go to one node together; the amounts are their total."""
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Computed once: shapes are the keys of many caches."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.pool, self.request, self.constraints, self.owner, self.tasks)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def shape_of(workload: Workload, cluster: ClusterColumns) -> Shape:
+    """Return the shape of a workload's tasks. It is noted, since a pending workload is asked about in many passes."""
+    owners = len(cluster.owners.values)
+    # The note holds the workload itself, so that no other object gets the same identity.
+    known = cluster.shapes.get(id(workload))
+    if known is not None and known[0] is workload and known[1] == owners:
+        return known[2]
+    if len(cluster.shapes) >= _MAX_NOTED:
+        cluster.shapes.clear()
+    shape = _shape_of(workload, cluster)
+    cluster.shapes[id(workload)] = workload, owners, shape
+    return shape
+
+
+def _shape_of(workload: Workload, cluster: ClusterColumns) -> Shape:
     return Shape(
         pool=workload.pool,
         request=_request(workload),

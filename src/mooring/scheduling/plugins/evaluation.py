@@ -83,7 +83,9 @@ class Evaluation:
         """The plugins of the profile that concern this shape."""
         self.node_local = not _any_depends(self.active, "domain", "cluster")
         """True if a placement changes the result for its own node only."""
-        self.keys: Scores = np.empty(0, dtype=np.int64)
+        self._keys: Scores = np.empty(0, dtype=np.int64)
+        self._unscored: list[Rows] = []
+        """Feasible rows without a key: scores are computed when keys are read, which most failed searches never do."""
         self.tiers: Scores = np.empty(0, dtype=np.int64)
         self._vocabulary = cluster.vocabulary
         self._weight = max(sum(weight for _, weight in self.active.scorers), 1)
@@ -125,11 +127,11 @@ class Evaluation:
     def refresh(self) -> None:
         """Ask the plugins again about the rows that changed since the last refresh."""
         cluster = self.cluster
-        if self._seen == cluster.changes.revision and len(self.keys) == cluster.capacity:
+        if self._seen == cluster.changes.revision and len(self._keys) == cluster.capacity:
             return
         static_rows = cluster.static_changes.since(self._static_seen)
         rows = cluster.changes.since(self._seen)
-        if static_rows is None or rows is None or len(self.keys) != cluster.capacity:
+        if static_rows is None or rows is None or len(self._keys) != cluster.capacity:
             static_rows = rows = self._start_afresh()
         if len(static_rows):
             members = static_rows[cluster.pool[static_rows] == cluster.pools.code(self.shape.pool)]
@@ -142,12 +144,26 @@ class Evaluation:
         elif self._membership != cluster.membership:
             rows = np.arange(cluster.capacity)
             feasible = rows[self._row.mask]
-        self.keys[rows] = INFEASIBLE
-        ranks = self.tiers[feasible] * self._step + self._weighted(feasible)
-        self.keys[feasible] = ranks * cluster.capacity + cluster.precedence[feasible]
+        self._keys[rows] = INFEASIBLE
+        if len(feasible):
+            self._unscored.append(feasible)
         self._static_seen = cluster.static_changes.revision
         self._seen = cluster.changes.revision
         self._membership = cluster.membership
+
+    @property
+    def feasible(self) -> Mask:
+        """The rows that passed all filters at the last refresh."""
+        return self._row.mask if self.node_local else self._wide.mask
+
+    @property
+    def keys(self) -> Scores:
+        """The keys of all rows. They are read before the cluster changes again after a refresh."""
+        if self._unscored:
+            rows, self._unscored = _feasible_among(self._unscored, self.feasible), []
+            ranks = self.tiers[rows] * self._step + self._weighted(rows)
+            self._keys[rows] = ranks * self.cluster.capacity + self.cluster.precedence[rows]
+        return self._keys
 
     def devices_on(self, row: int) -> tuple[DeviceShare, ...]:
         """Return the devices that a task gets on a feasible row; none if no filter looks at devices."""
@@ -174,7 +190,8 @@ class Evaluation:
 
     def _start_afresh(self) -> Rows:
         capacity = self.cluster.capacity
-        self.keys = np.empty(capacity, dtype=np.int64)
+        self._keys = np.empty(capacity, dtype=np.int64)
+        self._unscored = []
         self.tiers = np.zeros(capacity, dtype=np.int64)
         for stage in (self._static, self._row, self._wide):
             stage.allocate(capacity)
@@ -195,7 +212,8 @@ class _Stage:
 
     def allocate(self, capacity: int) -> None:
         self.mask: Mask = np.zeros(capacity, dtype=np.bool_)
-        self.weighted: Scores = np.zeros(capacity, dtype=np.int64)
+        self._weighted: Scores = np.zeros(capacity, dtype=np.int64)
+        self._unscored: list[Rows] = []
 
     def update(self, rows: Rows, candidates: Rows) -> Rows:
         """Answer again for `rows`, of which `candidates` passed the stage before. Return those that pass this one."""
@@ -207,11 +225,19 @@ class _Stage:
             passing = passing[ask_filter(plugin, self._shape, self._cluster, passing)]
         if len(passing):
             self.mask[passing] = True
-            weighted = np.zeros(len(passing), dtype=np.int64)
-            for scorer, weight in self._scorers:
-                weighted += weight * ask_scorer(scorer, self._shape, self._cluster, passing)
-            self.weighted[passing] = weighted
+            self._unscored.append(passing)
         return passing
+
+    @property
+    def weighted(self) -> Scores:
+        """The weighted sum of the scores by row, computed for the rows that passed since it was last read."""
+        if self._unscored:
+            rows, self._unscored = _feasible_among(self._unscored, self.mask), []
+            weighted = np.zeros(len(rows), dtype=np.int64)
+            for scorer, weight in self._scorers if len(rows) else ():
+                weighted += weight * ask_scorer(scorer, self._shape, self._cluster, rows)
+            self._weighted[rows] = weighted
+        return self._weighted
 
 
 def tiers(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
@@ -225,6 +251,12 @@ def tiers(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         failed = [row for row in map(cluster.row_of, constraints.failed_on) if row is not None]
         result += ~np.isin(rows, failed)
     return result
+
+
+def _feasible_among(parts: Sequence[Rows], feasible: Mask) -> Rows:
+    """Return the feasible rows of several lists, each once."""
+    rows = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+    return rows[feasible[rows]]
 
 
 def _any_depends(profile: Active, *depends_on: DependsOn) -> bool:

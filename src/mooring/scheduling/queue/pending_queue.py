@@ -223,11 +223,11 @@ class PendingQueue:
                 taken.append(workload)
             else:
                 self._remember_time(workload, now)
-        for entry, capacity in self._requeue_index.cured():
+        for entry in self._requeue_index.cured():
             if entry.shape.pool in awaited:
                 self._requeue_index.unsure[entry.number] = entry
                 continue
-            portion = self._portion(self._home[entry.workload.id], capacity)
+            portion = self._portion(self._home[entry.workload.id])
             self._out.update(workload.id for workload in portion)
             taken += portion
         touched = (self._pools_with_departures | self._replan | {workload.pool for workload in taken}) - awaited
@@ -471,10 +471,12 @@ class PendingQueue:
                 self.found_by_timer += bool(decision.placements) and decision.workload.id in self._by_timer
                 self._take_out(decision.workload.id)
 
-    def _portion(self, group: Group, capacity: int) -> list[Workload]:
+    def _portion(self, group: Group) -> list[Workload]:
         """Return as many members, best first, as there may be capacity for; the others are checked again afterwards."""
         entry, size = group.entry, len(group.entry.workload.tasks)
-        if capacity < _at_once(entry.workload):
+        at_once = _at_once(entry.workload)
+        capacity = 1 if at_once == 1 and len(group.members) == 1 else self._requeue_index.task_capacity(entry)
+        if capacity < at_once:
             return []
         self.tries += 1
         number = -(-capacity // max(size, 1))

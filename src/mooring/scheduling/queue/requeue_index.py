@@ -169,18 +169,22 @@ class RequeueIndex:
 
     def changed_pools(self) -> set[str] | None:
         """Return the pools whose nodes changed since the last query; None for all pools."""
+        if self._static_seen == self._cluster.static_changes.revision:
+            return set()
         rows = self._cluster.static_changes.since(self._static_seen)
         if rows is None or any(self._cluster.nodes[row] is None for row in rows.tolist()):
             return None
         return {self._cluster.node(row).pool for row in rows.tolist()}
 
-    def cured(self) -> list[tuple[Entry, int]]:
-        """Return the entries that changes since the last query may make schedulable, with their maximum task counts."""
+    def cured(self) -> list[Entry]:
+        """Return the entries that changes since the last query may make schedulable."""
         cluster = self._cluster
         free = self._free()
-        everywhere = np.arange(cluster.capacity)
-        static = cluster.static_changes.since(self._static_seen)
-        static_rows: Rows = everywhere if static is None else static
+        everywhere: Rows = np.arange(cluster.capacity)
+        static_rows = everywhere[:0]
+        if self._static_seen != cluster.static_changes.revision:
+            static = cluster.static_changes.since(self._static_seen)
+            static_rows = everywhere if static is None else static
         relieved = cluster.timeline.take_relieved()
         found: dict[int, Entry] = {}
         if len(self):
@@ -188,19 +192,24 @@ class RequeueIndex:
             better[static_rows] = True
             better[relieved] = True
             rows = np.flatnonzero(better)
-            found |= self._among(self._within_reach(~self._row_dependent, rows, free), rows, free)
+            if len(rows):
+                found |= self._among(self._within_reach(~self._row_dependent, rows, free), rows, free)
         if self._row_dependent.any():
             moved = cluster.changes.since(self._seen)
             rows = everywhere if moved is None else np.union1d(moved, static_rows)
             found |= self._among(self._within_reach(self._row_dependent, rows, free), rows, free)
         anywhere = {**self.unsure, **dict(self._affected_elsewhere(static_rows))}
-        found |= self._among((e for e in anywhere.values() if e.number not in found), everywhere, free)
+        if anywhere:
+            found |= self._among((e for e in anywhere.values() if e.number not in found), everywhere, free)
         self._remember(free)
-        return [(entry, self._task_capacity(entry, free)) for entry in found.values()]
+        return list(found.values())
 
-    def _task_capacity(self, entry: Entry, free: Amount) -> int:
-        """Return the maximum number of tasks that fit by amounts, static filters and the limit per node."""
-        cluster, workload = self._cluster, entry.workload
+    def task_capacity(self, entry: Entry) -> int:
+        """Return the maximum number of tasks that fit by amounts, static filters and the limit per node.
+
+        It is at least one for an entry that the last query returned.
+        """
+        cluster, workload, free = self._cluster, entry.workload, self._floor
         try:
             rows = np.flatnonzero(self._allowed(entry))
         except PluginFailed:
@@ -217,7 +226,7 @@ class RequeueIndex:
     def _within_reach(self, chosen: Mask, rows: Rows, free: Amount) -> Iterator[Entry]:
         """Yield the chosen entries whose needs the maxima of the rows meet; a single row may not meet all of them."""
         pools = self._cluster.pool[rows]
-        for pool in np.unique(pools).tolist():
+        for pool in sorted(set(pools.tolist())):
             if pool == NOBODY:
                 continue
             most = free[:, rows[pools == pool]].max(axis=1)
