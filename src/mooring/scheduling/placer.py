@@ -137,6 +137,8 @@ class Placer:
         trial = Trial(self._cluster)
         try:
             evaluation = self.evaluations.of(shape)
+            if tasks and not evaluation.feasible.any():
+                return self._unplaced(workload, UnplacedTasks([], len(tasks), least), 0)
             selection = select(evaluation, trial, workload, len(tasks), least=least)
         except PluginFailed as failure:
             trial.revert()
@@ -147,14 +149,19 @@ class Placer:
         feasible = selection.feasible_nodes
         if unplaced is not None and found < max(least, 1):
             trial.revert()
-            outcome = Outcome.IMPOSSIBLE if fails_if_unschedulable(workload) else Outcome.WAITING
-            return Decision(workload, outcome, feasible_nodes=feasible), unplaced
+            return self._unplaced(workload, unplaced, feasible)
         decision = Decision(workload, Outcome.PLACED, self._placements(tasks, selection), None, feasible)
         refused = None if self._binder is None else self._binder.bind(decision)
         if refused is not None:
             trial.revert()
             return Decision(workload, Outcome.WAITING, reason=refused, feasible_nodes=feasible), None
         return decision, unplaced
+
+    def _unplaced(
+        self, workload: Workload, unplaced: UnplacedTasks, feasible_nodes: int
+    ) -> tuple[Decision, UnplacedTasks | None]:
+        outcome = Outcome.IMPOSSIBLE if fails_if_unschedulable(workload) else Outcome.WAITING
+        return Decision(workload, outcome, feasible_nodes=feasible_nodes), unplaced
 
     def _placements(self, tasks: Sequence[Task], selection: Selection) -> tuple[Placement, ...]:
         nodes = map(self._cluster.node, selection.rows)

@@ -26,6 +26,11 @@ class CapacityQueries(Promises):
     def surplus(self, rows: Rows, demand: Demand, start: int, end: int | None) -> Amount:
         """Return the peak of the promised amounts in a window relative to the amounts taken now, as [slot, row]."""
         start, end = max(start, self.now), NEVER if end is None else end
+        few = self._steps_of_few(rows)
+        if few is not None:
+            slots = demand.slots[:, 0].tolist()
+            highest = [[steps.highest(slot, start, end) for steps in few] for slot in slots]
+            return np.array(highest, dtype=np.int64).reshape(len(slots), len(rows))
         self._build(rows)
         return self._steps.highest(rows, demand.slots[:, 0], start, end)
 
@@ -63,6 +68,16 @@ class CapacityQueries(Promises):
         `promised`: it uses capacity that was promised to it, beside later bookings for which other tasks are moved.
         Whether it fits now is not checked here.
         """
+        few = None if seconds is None or promised else self._steps_of_few(rows)
+        if few is not None:
+            assert seconds is not None
+            window, slots = (self.now, self.now + max(seconds, 1)), demand.slots[:, 0].tolist()
+            rooms = (self._free(rows, demand) - demand.amounts).T.tolist()
+            crowded = [
+                any(0 < steps.highest(slot, *window) > left for slot, left in zip(slots, room, strict=True))
+                for steps, room in zip(few, rooms, strict=True)
+            ]
+            return rows[np.array(crowded, dtype=np.bool_)]
         rows = rows[self._crowds(rows, demand, self._most_ever(rows, demand))]
         if len(rows) and (seconds is not None or notice is not None):
             surplus = self.surplus_during(rows, demand, seconds, notice)
@@ -101,6 +116,14 @@ class CapacityQueries(Promises):
         NEVER if there is none by the horizon. Each step until then is visited once, however many of them block.
         """
         not_before = max(not_before, self.now)
+        few = self._steps_of_few(rows)
+        if few is not None:
+            slots, rooms = demand.slots[:, 0].tolist(), (self._free(rows, demand) - demand.amounts).T.tolist()
+            firsts = [
+                steps.earliest(slots, room, seconds, not_before, horizon)
+                for steps, room in zip(few, rooms, strict=True)
+            ]
+            return np.array(firsts, dtype=np.int64)
         self._build(rows)
         last = NEVER if seconds is None else min(horizon + seconds, NEVER)
         number, begins, ends, steps = self._steps.within(rows, demand.slots[:, 0], not_before, last)
@@ -209,5 +232,10 @@ class CapacityQueries(Promises):
 
     def _most_ever(self, rows: Rows, demand: Demand) -> Amount:
         """Return the peak of the promised amounts at any time relative to the amounts taken now, as [slot, row]."""
+        few = self._steps_of_few(rows)
+        if few is not None:
+            slots = demand.slots[:, 0].tolist()
+            highest = [[steps.highest_ever(slot) for steps in few] for slot in slots]
+            return np.array(highest, dtype=np.int64).reshape(len(slots), len(rows))
         self._build(rows)
         return self._steps.highest_ever(rows, demand.slots)

@@ -17,6 +17,7 @@ import numpy as np
 
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import Amounts
+from mooring.scheduling.calendar.row_steps import RowSteps
 from mooring.scheduling.calendar.step_functions import MOST_AT_ONCE, StepFunctions, steps_of
 from mooring.scheduling.cluster.arrays import Amount, Demand, Rows
 from mooring.scheduling.cluster.footprints import Footprint
@@ -27,6 +28,10 @@ _STEPS_PER_CHANGE = 8
 _STEPS_PER_PROMISE = 16
 """A row with more steps than this per promise is rebuilt with fewer."""
 
+_FEW_ROWS = 4
+"""Up to this many rows are queried one by one, by their step functions in plain lists."""
+_ROW_STEPS_KEPT = 64
+"""Rows whose step functions are kept in plain lists."""
 _ROWS_ONE_BY_ONE = 2
 """Up to this many rows are built one by one, which then costs less than building them together."""
 
@@ -100,6 +105,8 @@ class Promises:
         self._stale = np.zeros(cluster.capacity, dtype=np.bool_)
         self._unwritten: dict[int, dict[tuple[int, int], int]] = {}
         """By stale row that can be changed in place: by time and slot, the change of the amount from then on."""
+        self._row_steps: dict[int, RowSteps] = {}
+        """The same for the rows that were queried last among a few with few promises; always current."""
         self._booked: Rows | None = None
 
     def __len__(self) -> int:
@@ -236,6 +243,8 @@ class Promises:
         self.revision += 1
         rows = [promise.row for promise in promises]
         self._stale[rows] = True
+        if self._row_steps:
+            self._change_row_steps(promises, sign)
         if self._steps.has_spread:
             for promise in promises:
                 if self._steps.is_spread(promise.row):
@@ -288,6 +297,37 @@ class Promises:
             for slot, amount in promise.amounts if promise.start is None else ():
                 lasting[slot] -= amount
         return [max(amount, 0) for amount in lasting]
+
+    def _steps_of_few(self, rows: Rows) -> list[RowSteps] | None:
+        """Return the step functions of a few rows with few promises; None if the arrays answer a query faster."""
+        if len(rows) > _FEW_ROWS or (self._row_steps.keys().isdisjoint(rows.tolist()) and not self._stale[rows].all()):
+            return None
+        found: list[RowSteps] = []
+        for row in rows.tolist():
+            steps = self._row_steps.get(row)
+            if steps is None:
+                keys = self._of_row.get(row, ())
+                if len(keys) > MOST_AT_ONCE:
+                    return None
+                steps = RowSteps()
+                for key in keys:
+                    _, start, end, amounts, *_ = self._promises[key]
+                    steps.add(start, end, amounts, 1)
+                if len(self._row_steps) >= _ROW_STEPS_KEPT:
+                    del self._row_steps[next(iter(self._row_steps))]
+                self._row_steps[row] = steps
+            found.append(steps)
+        return found
+
+    def _change_row_steps(self, promises: Iterable[Promise], sign: int) -> None:
+        for row, start, end, amounts, *_ in promises:
+            steps = self._row_steps.get(row)
+            if steps is None:
+                continue
+            if len(self._of_row[row]) > MOST_AT_ONCE:
+                del self._row_steps[row]
+            else:
+                steps.add(start, end, amounts, sign)
 
     def _build(self, rows: Rows) -> None:
         if self._steps.slots != len(self._cluster.allocatable):
