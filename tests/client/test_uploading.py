@@ -121,9 +121,7 @@ def swap_pipe(folder: Path, secret: Path) -> None:
 
 
 @pytest.mark.parametrize("swap", [swap_file, swap_folder, swap_pipe])
-def test_what_takes_the_place_of_a_file_after_the_scan_is_not_uploaded(
-    tmp_path: Path, swap: Callable[[Path, Path], None]
-):
+def test_a_file_replaced_after_the_scan_is_not_uploaded(tmp_path: Path, swap: Callable[[Path, Path], None]):
     folder, secret = tmp_path / "folder", tmp_path / "secret"
     make(folder, a__file="mine")
     make(secret, file="keys")

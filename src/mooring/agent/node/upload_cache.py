@@ -145,7 +145,7 @@ class UploadCache:
                 progress.done_bytes += len(piece)
                 self._changed()
         finally:
-            progress.kept_chunks += arriving.kept
+            progress.kept_chunks += arriving.stored
             arriving.close()
         if not arriving.complete:
             raise DownloadFailed("the server ended the download early")
@@ -202,7 +202,7 @@ class _Arriving:
         self._hashed = hashlib.sha256()
         self._temporary: Path | None = None
         self._descriptor: int | None = None
-        self.kept = 0
+        self.stored = 0
 
     @property
     def complete(self) -> bool:
@@ -244,7 +244,7 @@ class _Arriving:
         assert self._temporary is not None
         self._temporary.replace(self._cache.path(chunk.digest))
         self._temporary = None
-        self.kept += 1
+        self.stored += 1
         self.close()
         self._chunk = next(self._chunks, None)
         self._left = 0 if self._chunk is None else self._chunk.size

@@ -72,10 +72,10 @@ class CapacityQueries(Promises):
         if few is not None:
             assert seconds is not None
             window, slots = (self.now, self.now + max(seconds, 1)), demand.slots[:, 0].tolist()
-            rooms = (self._free(rows, demand) - demand.amounts).T.tolist()
+            spares = (self._free(rows, demand) - demand.amounts).T.tolist()
             crowded = [
-                any(0 < steps.highest(slot, *window) > left for slot, left in zip(slots, room, strict=True))
-                for steps, room in zip(few, rooms, strict=True)
+                any(0 < steps.highest(slot, *window) > left for slot, left in zip(slots, spare, strict=True))
+                for steps, spare in zip(few, spares, strict=True)
             ]
             return rows[np.array(crowded, dtype=np.bool_)]
         rows = rows[self._crowds(rows, demand, self._most_ever(rows, demand))]
@@ -118,12 +118,12 @@ class CapacityQueries(Promises):
         not_before = max(not_before, self.now)
         few = self._steps_of_few(rows)
         if few is not None:
-            slots, rooms = demand.slots[:, 0].tolist(), (self._free(rows, demand) - demand.amounts).T.tolist()
-            firsts = [
-                steps.earliest(slots, room, seconds, not_before, horizon)
-                for steps, room in zip(few, rooms, strict=True)
+            slots, spares = demand.slots[:, 0].tolist(), (self._free(rows, demand) - demand.amounts).T.tolist()
+            times = [
+                steps.earliest(slots, spare, seconds, not_before, horizon)
+                for steps, spare in zip(few, spares, strict=True)
             ]
-            return np.array(firsts, dtype=np.int64)
+            return np.array(times, dtype=np.int64)
         self._build(rows)
         last = NEVER if seconds is None else min(horizon + seconds, NEVER)
         number, begins, ends, steps = self._steps.within(rows, demand.slots[:, 0], not_before, last)

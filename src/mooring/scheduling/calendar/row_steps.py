@@ -54,12 +54,14 @@ class RowSteps:
         return max(0, *self._amounts.get(slot, (0,)))
 
     def earliest(
-        self, slots: Sequence[int], room: Sequence[int], seconds: int | None, not_before: int, horizon: int
+        self, slots: Sequence[int], spare: Sequence[int], seconds: int | None, not_before: int, horizon: int
     ) -> int:
-        """Return the first time from which each slot has at most `room` for `seconds`; NEVER if none by the horizon."""
+        """Return the first time from which each slot has at most `spare` for `seconds`; NEVER if there is none."""
         times = self._times
-        limits = [(values, most) for slot, most in zip(slots, room, strict=True) if (values := self._amounts.get(slot))]
-        if any(most < 0 for slot, most in zip(slots, room, strict=True) if slot not in self._amounts):
+        limits = [
+            (values, most) for slot, most in zip(slots, spare, strict=True) if (values := self._amounts.get(slot))
+        ]
+        if any(most < 0 for slot, most in zip(slots, spare, strict=True) if slot not in self._amounts):
             return NEVER
         start: int | None = None
         for at in range(bisect_right(times, not_before) - 1, len(times)):
