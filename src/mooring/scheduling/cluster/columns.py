@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -27,6 +26,7 @@ from mooring.model.workloads.constraints import (
     HostPort,
     Taint,
 )
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster.arrays import (
     Amount,
     Demand,
@@ -41,15 +41,9 @@ from mooring.scheduling.cluster.images import ImageIndex
 from mooring.scheduling.cluster.journal import Journal
 from mooring.scheduling.cluster.node_properties import fixed_point_load, static_properties
 from mooring.scheduling.cluster.placed_tasks import PlacedTasks
+from mooring.scheduling.cluster.shapes import Request, Shape
 from mooring.scheduling.cluster.typical_requests import TypicalRequest
 from mooring.scheduling.cluster.value_codes import Codes, LabelColumn
-
-if TYPE_CHECKING:
-    from mooring.model.workloads.workload import Workload
-    from mooring.scheduling.cluster.shapes import Shape
-
-Request: TypeAlias = tuple[tuple[str, int], ...]
-"""Slot names with amounts in base units, sorted by name."""
 
 CPU, MEMORY = 0, 1
 """The slots that every cluster has, at fixed positions on the slot axis."""

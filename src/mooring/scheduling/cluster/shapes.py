@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from mooring.model.resources.quantity import INT64_MAX
@@ -10,8 +11,10 @@ from mooring.model.resources.task_resources import UNASKED
 from mooring.model.workloads.constraints import Constraints
 from mooring.model.workloads.volumes import STORAGE
 from mooring.model.workloads.workload import NO_CONSTRAINTS, Workload
-from mooring.scheduling.cluster.columns import ClusterColumns, Request
+from mooring.scheduling.cluster.value_codes import Codes
 
+Request: TypeAlias = tuple[tuple[str, int], ...]
+"""Slot names with amounts in base units, sorted by name."""
 _MAX_NOTED = 1 << 15
 """Workloads whose shapes are noted."""
 
@@ -40,7 +43,16 @@ class Shape:
         return self._hash
 
 
-def shape_of(workload: Workload, cluster: ClusterColumns) -> Shape:
+class Owners(Protocol):
+    """What a shape depends on besides its workload; the columns of a cluster have it."""
+
+    owners: Codes[UUID | None]
+    """The users that nodes belong to."""
+    shapes: dict[int, tuple[Workload, int, Shape]]
+    """The shapes of the workloads that were asked for last, as `shape_of` notes them."""
+
+
+def shape_of(workload: Workload, cluster: Owners) -> Shape:
     """Return the shape of a workload's tasks. It is noted, since a pending workload is asked about in many passes."""
     owners = len(cluster.owners.values)
     # The note holds the workload itself, so that no other object gets the same identity.
@@ -54,7 +66,7 @@ def shape_of(workload: Workload, cluster: ClusterColumns) -> Shape:
     return shape
 
 
-def _shape_of(workload: Workload, cluster: ClusterColumns) -> Shape:
+def _shape_of(workload: Workload, cluster: Owners) -> Shape:
     return Shape(
         pool=workload.pool,
         request=_request(workload),
