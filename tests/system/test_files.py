@@ -78,7 +78,10 @@ def test_applying_an_example_again_changes_nothing(client: Client, name: str):
 
 
 def test_differences_are_shown_and_applied_one_by_one(mooring: Mooring, client: Client):
-    text = "kind: deployment\nname: api\nreplicas: 2\nrollout: {surge: 100%}\ncontainers: [{image: 'nginx:1'}]\n"
+    text = (
+        "kind: deployment\nname: api\npool: simulated\nreplicas: 2\nrollout: {surge: 100%}\n"
+        "containers: [{image: 'nginx:1'}]\n"
+    )
     assert mooring("apply", "-f", "-", given=text) == "deployment api: created\n"
     eventually(lambda: client.workload("api").running == 2)
     assert mooring("diff", "-f", "-", given=text) == ""
@@ -124,7 +127,7 @@ def test_a_change_that_would_be_rejected_is_an_error_and_not_a_difference(moorin
 
 
 def test_an_ended_session_is_recreated_only_on_request(mooring: Mooring, client: Client):
-    text = "kind: session\nname: once\ncontainers: [{image: nginx}]\n"
+    text = "kind: session\nname: once\npool: simulated\ncontainers: [{image: nginx}]\n"
     mooring("apply", "-f", "-", given=text)
     first = client.workload("once").id
     mooring("cancel", "once")
