@@ -44,7 +44,7 @@ class Shape:
 
 
 class Owners(Protocol):
-    """What a shape depends on besides its workload; the columns of a cluster have it."""
+    """The part of a cluster that a shape depends on; its columns have it."""
 
     owners: Codes[UUID | None]
     """The users that nodes belong to."""
