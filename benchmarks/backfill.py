@@ -131,10 +131,10 @@ def simulated(
                 del waiting[number]
             continue
         scheduler.cluster.timeline.advance(time)
-        untried = True
-        while untried and (taken := queue.take(_at(time))):
-            result = scheduler.place(taken, _at(time))
-            queue.add_unschedulable(result, scheduler.profile, _at(time))
+        untried, now = True, _at(time)
+        while untried and (taken := queue.take(now)):
+            result = scheduler.place(taken, now)
+            queue.add_unschedulable(result, scheduler.profile, now)
             for number in machine.note_starts(result, time):
                 queue.forget(waiting.pop(number).id)
             untried = queue.has_untried_work

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from uuid import UUID
 
 import numpy as np
@@ -31,6 +31,7 @@ from mooring.model.policy.preemption import (
     RunningTask,
 )
 from mooring.model.resources.devices import DeviceShare
+from mooring.model.resources.slots import Amounts
 from mooring.model.tenancy.fair_share import Factors
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission, Rejection
@@ -379,7 +380,7 @@ class Scheduler:
         self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS
     ) -> OrderingContext:
         """Return the context in which the sequencer orders workloads."""
-        capacity = cache(self.cluster.capacity_of)
+        capacity = partial(_remembered, {}, self.cluster.capacity_of)
         if admission is None:
             return OrderingContext(now, capacity, factors=factors)
         return OrderingContext(now, capacity, admission.context.usage.used_in, factors)
@@ -480,6 +481,13 @@ class IncrementalPass:
 
     def offer(self, workload: Workload) -> Decision:
         return self._pass.decide(Offer([workload]))[0]
+
+
+def _remembered(known: dict[str, Amounts], capacity_of: Callable[[str], Amounts], pool: str) -> Amounts:
+    """Return the capacity of a pool, computed once."""
+    if pool not in known:
+        known[pool] = capacity_of(pool)
+    return known[pool]
 
 
 def first_try(workload: Workload, now: datetime) -> datetime:

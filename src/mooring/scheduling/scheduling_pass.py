@@ -133,7 +133,7 @@ class SchedulingPass:
         A workload with a planned start is decided on alone. Workloads known to have none do not affect those behind
         them, so they share a portion.
         """
-        if planner.stands(workloads[0]):
+        if planner.stands(workloads[0]) or len(workloads) == 1:
             return workloads[:1]
         unplanned = self._is_unplanned(planner, workloads[0])
         return list(
@@ -292,7 +292,8 @@ class SchedulingPass:
             return
         planned = planner.plan(workload, unplaced)
         decisions[at] = decision._replace(planned_start=planned.start)
-        short[-1] = (at, replace(unplaced, unplanned=planned.why))
+        if planned.why is not unplaced.unplanned:
+            short[-1] = (at, replace(unplaced, unplanned=planned.why))
         planner.remember(decisions[at], unplaced)
         overdue = planned.start is None and planner.has_waited_too_long(workload)
         if overdue and self._placer.waits_for_release(decision, unplaced):

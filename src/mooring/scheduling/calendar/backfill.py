@@ -120,18 +120,19 @@ class Planner:
 
     def begin(self, workloads: Iterable[Workload]) -> None:
         """Begin a pass over these workloads: drop the planned starts of all others in their pools."""
-        pools = {workload.id: workload.pool for workload in workloads}
-        self._cluster.timeline.drop_plans(set(pools.values()), keep=pools)
-        planned = self._cluster.timeline.planned_owners(set(pools.values()))
-        self._standing = {id: pool for id, pool in pools.items() if id in planned}
+        pools = {workload.pool for workload in workloads}
+        planned = self._cluster.timeline.planned_owners(pools)
+        if planned:
+            self._standing = {workload.id: workload.pool for workload in workloads if workload.id in planned}
+            self._cluster.timeline.drop_plans(pools, keep=self._standing)
 
     def stands(self, workload: Workload) -> bool:
         """Return whether the workload has a planned start from the last pass."""
-        return workload.id in self._standing
+        return bool(self._standing) and workload.id in self._standing
 
     def renew(self, workload: Workload) -> None:
         """Drop a workload's plan, if it still stands, before it is placed: its own plan must not block it."""
-        if self._standing.pop(workload.id, None) is not None:
+        if self._standing and self._standing.pop(workload.id, None) is not None:
             self._renewed.add(workload.id)
             self._discard(self._cluster.timeline.suspend_plans([workload.id]))
 
@@ -183,8 +184,9 @@ class Planner:
 
     def drop_standing(self) -> None:
         """Drop the plans that still stand from the last pass: none of their workloads was offered."""
-        self.settle(self._cluster.timeline.suspend_plans(self._standing), stand=False)
-        self._standing = {}
+        if self._standing:
+            self.settle(self._cluster.timeline.suspend_plans(self._standing), stand=False)
+            self._standing = {}
 
     def _discard(self, suspended: Sequence[Suspended]) -> None:
         self._cluster.timeline.discard_plans(suspended)
@@ -299,7 +301,7 @@ class Planner:
         rows = np.flatnonzero(evaluation.may_ever)
         if workload.max_per_node is not None:
             rows = rows[own_tasks(workload, cluster)[rows] < workload.max_per_node]
-        return rows[np.argsort(-cluster.precedence[rows])]
+        return rows if len(rows) == 1 else rows[np.argsort(-cluster.precedence[rows])]
 
     def _promise(
         self, evaluation: Evaluation, workload: Workload, rows: Rows, count: int, number: int, first: int
@@ -309,13 +311,20 @@ class Planner:
         seconds = timeline.planned_seconds(workload)
         self._steps -= 1 + len(rows) // _ROWS_A_STEP
         most = NEVER if workload.max_per_node is None else _fewest_left(workload)
-        start = timeline.earliest_for_gang(rows, demand, seconds, count, first, most_per_row=most)
+        if count == 1 and (seconds is None or seconds > 0):
+            starts = timeline.earliest(rows, demand, seconds, first)
+            at = int(starts.argmin()) if len(starts) else 0
+            start = int(starts[at]) if len(starts) else NEVER
+            used, tasks = rows[at : at + 1].tolist(), [1]
+        else:
+            start = timeline.earliest_for_gang(rows, demand, seconds, count, first, most_per_row=most)
         if start == NEVER:
             return NEVER
         end = None if seconds is None else start + max(seconds, 1)
-        task_capacity = np.minimum(timeline.task_capacity(rows, demand, start, end), min(most, count))
-        given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
-        used, tasks = rows[given > 0].tolist(), given[given > 0].tolist()
+        if count > 1 or seconds == 0:
+            task_capacity = np.minimum(timeline.task_capacity(rows, demand, start, end), min(most, count))
+            given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
+            used, tasks = rows[given > 0].tolist(), given[given > 0].tolist()
         request, size = evaluation.shape.request, evaluation.shape.tasks
         amounts = {each * size: {name: units * each for name, units in request} for each in set(tasks)}
         tasks_by_row = zip(used, [each * size for each in tasks], strict=True)

@@ -241,8 +241,8 @@ class Promises:
 
     def _count(self, promises: Sequence[Promise], sign: int) -> None:
         self.revision += 1
-        rows = [promise.row for promise in promises]
-        self._stale[rows] = True
+        for promise in promises:
+            self._stale[promise.row] = True
         if self._row_steps:
             self._change_row_steps(promises, sign)
         if self._steps.has_spread:

@@ -51,6 +51,8 @@ CPU, MEMORY = 0, 1
 NODE_NAME = NODE_NAME_FIELD
 """The key that stands for the node's name in place of a label: every node is a domain of its own."""
 
+_FEW = 16
+"""Up to this many tasks are counted one by one, which then costs less than array operations."""
 NOBODY = -1
 """The code in `pool` of a row that holds no node."""
 
@@ -125,6 +127,7 @@ class ClusterColumns:
         self._unused = list(range(capacity - 1, -1, -1))
         self.shapes: dict[int, tuple[Workload, int, Shape]] = {}
         """The shapes of the workloads that were asked for last, as `shape_of` notes them."""
+        self.distinct_shapes: dict[Shape, Shape] = {}
         self._demands: dict[tuple[Request, tuple[int, int]], Demand] = {}
         self._rows: Rows | None = None
         self._precedence: Scores | None = None
@@ -384,6 +387,13 @@ class ClusterColumns:
             for row, request in zip(rows, requests, strict=True)
             for name, amount in request.items()
         ]
+        if len(rows) <= _FEW:
+            for slot, row, amount in entries:
+                self.taken[slot, row] += sign * amount
+            for row in rows:
+                self.tasks[row] += sign
+            self.changes.note(rows)
+            return
         if entries:
             slots, at, amounts = np.array(entries, dtype=np.int64).T
             np.add.at(self.taken, (slots, at), sign * amounts)
@@ -430,6 +440,16 @@ class ClusterColumns:
         return with_host_ports(constraints, map(HostPort, given))
 
     def _count(self, rows: Rows, demand: Demand, sign: int) -> None:
+        if len(rows) == 1:
+            # Scalars take a fraction of the time of index arrays.
+            row = int(rows[0])
+            for [slot], [amount] in zip(demand.slots.tolist(), demand.amounts.tolist(), strict=True):
+                self.taken[slot, row] += sign * amount
+            for slot, [amount] in enumerate(demand.uncounted.tolist()):
+                if amount:
+                    self.uncounted[slot, row] += sign * amount
+            self.tasks[row] += sign
+            return
         self.taken[demand.slots, rows] += sign * demand.amounts
         self.uncounted[:, rows] += sign * demand.uncounted
         self.tasks[rows] += sign

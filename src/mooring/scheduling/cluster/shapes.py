@@ -61,7 +61,10 @@ def shape_of(workload: Workload, cluster: Owners) -> Shape:
         return known[2]
     if len(cluster.shapes) >= _MAX_NOTED:
         cluster.shapes.clear()
+        cluster.distinct_shapes.clear()
     shape = _shape_of(workload, cluster)
+    # Equal shapes are one object, so that dictionaries compare them by identity.
+    shape = cluster.distinct_shapes.setdefault(shape, shape)
     cluster.shapes[id(workload)] = workload, owners, shape
     return shape
 

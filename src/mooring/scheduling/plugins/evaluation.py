@@ -36,6 +36,7 @@ from mooring.scheduling.plugins.protocols import (
 )
 
 INFEASIBLE = -1
+_NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 DESIGNATED = 2
 """The tier of a preferred node; 1 more where the workload has not failed."""
 _MAX_CACHED_SHAPES = 256
@@ -94,6 +95,9 @@ class Evaluation:
         self._row = _Stage(shape, cluster, self.active, "row")
         self._wide = _Stage(shape, cluster, self.active, "domain", "cluster")
         self._static_seen = self._seen = self._membership = -1
+        dynamic = [plugin for plugin in self.active.filters if plugin.depends_on != "static"]
+        self._filters_slots_alone = all(isinstance(each, ResourcesFilter | TasksPerNodeFilter) for each in dynamic)
+        self._counts_tasks = any(isinstance(each, TasksPerNodeFilter) for each in dynamic)
         self.wants_devices = any(isinstance(plugin, DevicesFilter) for plugin in self.active.filters)
 
     def concerns_the_same(self) -> bool:
@@ -114,11 +118,9 @@ class Evaluation:
     @property
     def depends_on_slots_alone(self) -> bool:
         """Whether, beside the static filters, only free amounts of slots decide; the timeline then covers the shape."""
-        dynamic = [plugin for plugin in self.active.filters if plugin.depends_on != "static"]
-        if not all(isinstance(plugin, ResourcesFilter | TasksPerNodeFilter) for plugin in dynamic):
+        if not self._filters_slots_alone:
             return False
-        counted = any(isinstance(plugin, TasksPerNodeFilter) for plugin in dynamic)
-        return not counted or bool((self.cluster.max_tasks[self.may_ever] == INT64_MAX).all())
+        return not self._counts_tasks or bool((self.cluster.max_tasks[self.may_ever] == INT64_MAX).all())
 
     @property
     def demand(self) -> Demand:
@@ -129,7 +131,9 @@ class Evaluation:
         cluster = self.cluster
         if self._seen == cluster.changes.revision and len(self._keys) == cluster.capacity:
             return
-        static_rows = cluster.static_changes.since(self._static_seen)
+        static_rows: Rows | None = _NO_ROWS
+        if self._static_seen != cluster.static_changes.revision:
+            static_rows = cluster.static_changes.since(self._static_seen)
         rows = cluster.changes.since(self._seen)
         if static_rows is None or rows is None or len(self._keys) != cluster.capacity:
             static_rows = rows = self._start_afresh()
