@@ -311,20 +311,21 @@ class Planner:
         seconds = timeline.planned_seconds(workload)
         self._steps -= 1 + len(rows) // _ROWS_A_STEP
         most = NEVER if workload.max_per_node is None else _fewest_left(workload)
-        if count == 1 and (seconds is None or seconds > 0):
+        if seconds is not None:
+            seconds = max(seconds, 1)
+        if count == 1:
             starts = timeline.earliest(rows, demand, seconds, first)
-            at = int(starts.argmin()) if len(starts) else 0
-            start = int(starts[at]) if len(starts) else NEVER
-            used, tasks = rows[at : at + 1].tolist(), [1]
+            start = int(starts.min(initial=NEVER))
+            task_capacity = (starts == start).astype(np.int64)
         else:
-            start = timeline.earliest_for_gang(rows, demand, seconds, count, first, most_per_row=most)
+            start, task_capacity = timeline.gang_start(
+                rows, demand, seconds, count, first, horizon=NEVER, most=min(most, count)
+            )
         if start == NEVER:
             return NEVER
-        end = None if seconds is None else start + max(seconds, 1)
-        if count > 1 or seconds == 0:
-            task_capacity = np.minimum(timeline.task_capacity(rows, demand, start, end), min(most, count))
-            given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
-            used, tasks = rows[given > 0].tolist(), given[given > 0].tolist()
+        end = None if seconds is None else start + seconds
+        given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
+        used, tasks = rows[given > 0].tolist(), given[given > 0].tolist()
         request, size = evaluation.shape.request, evaluation.shape.tasks
         amounts = {each * size: {name: units * each for name, units in request} for each in set(tasks)}
         tasks_by_row = zip(used, [each * size for each in tasks], strict=True)

@@ -161,16 +161,33 @@ class CapacityQueries(Promises):
         """
         if count == 1:
             return int(self.earliest(rows, demand, seconds, not_before, horizon).min(initial=NEVER))
-        start, most = max(not_before, self.now), min(most_per_row, count)
+        most = min(most_per_row, count)
+        return self.gang_start(rows, demand, seconds, count, not_before, horizon, most, looks)[0]
+
+    def gang_start(
+        self,
+        rows: Rows,
+        demand: Demand,
+        seconds: int | None,
+        count: int,
+        not_before: int,
+        horizon: int,
+        most: int,
+        looks: int = 256,
+    ) -> tuple[int, Amount]:
+        """Return the time of `earliest_for_gang` with the tasks that each row can take then, `most` of them at most."""
+        start = max(not_before, self.now)
         for _ in range(looks):
-            end = None if seconds is None else start + seconds
-            task_capacity = np.minimum(self.task_capacity(rows, demand, start, end), most)
+            task_capacity = np.minimum(self.task_capacity(rows, demand, start, _end(start, seconds)), most)
             if int(task_capacity.sum()) >= count:
-                return start
+                return start, task_capacity
             start = self._next_chance(rows, demand, seconds, task_capacity, most, count, start)
             if start == NEVER or start > horizon:
-                return NEVER
-        return self._some_start(rows, demand, seconds, count, start, horizon, most)
+                return NEVER, task_capacity
+        start = self._some_start(rows, demand, seconds, count, start, horizon, most)
+        if start == NEVER:
+            return NEVER, task_capacity
+        return start, np.minimum(self.task_capacity(rows, demand, start, _end(start, seconds)), most)
 
     def _some_start(
         self, rows: Rows, demand: Demand, seconds: int | None, count: int, first: int, horizon: int, most: int
@@ -178,8 +195,8 @@ class CapacityQueries(Promises):
         """Return a time at which `count` tasks fit at once; NEVER if they do not fit after the rows' last change."""
 
         def fits(start: int) -> bool:
-            end = None if seconds is None else start + seconds
-            return int(np.minimum(self.task_capacity(rows, demand, start, end), most).sum()) >= count
+            task_capacity = self.task_capacity(rows, demand, start, _end(start, seconds))
+            return int(np.minimum(task_capacity, most).sum()) >= count
 
         self._build(rows)
         begins = np.unique(self._steps.within(rows, demand.slots[:, 0], first, NEVER)[1])
@@ -239,3 +256,7 @@ class CapacityQueries(Promises):
             return np.array(highest, dtype=np.int64).reshape(len(slots), len(rows))
         self._build(rows)
         return self._steps.highest_ever(rows, demand.slots)
+
+
+def _end(start: int, seconds: int | None) -> int | None:
+    return None if seconds is None else start + seconds

@@ -29,9 +29,9 @@ _STEPS_PER_PROMISE = 16
 """A row with more steps than this per promise is rebuilt with fewer."""
 
 _FEW_ROWS = 4
-"""Up to this many rows are queried one by one, by their step functions in plain lists."""
-_ROW_STEPS_KEPT = 64
-"""Rows whose step functions are kept in plain lists."""
+"""If no more rows than this have promises, their step functions are kept in plain lists."""
+_MANY_PROMISES = 8
+"""From this number on, promises of one planned start are counted by array operations."""
 _ROWS_ONE_BY_ONE = 2
 """Up to this many rows are built one by one, which then costs less than building them together."""
 
@@ -106,7 +106,7 @@ class Promises:
         self._unwritten: dict[int, dict[tuple[int, int], int]] = {}
         """By stale row that can be changed in place: by time and slot, the change of the amount from then on."""
         self._row_steps: dict[int, RowSteps] = {}
-        """The same for the rows that were queried last among a few with few promises; always current."""
+        """The same as long as only few rows have promises, and few of them; always current."""
         self._booked: Rows | None = None
 
     def __len__(self) -> int:
@@ -244,6 +244,8 @@ class Promises:
         for promise in promises:
             self._stale[promise.row] = True
         if self._row_steps:
+            if len(self._of_row) > _FEW_ROWS:
+                self._row_steps = {}
             self._change_row_steps(promises, sign)
         if self._steps.has_spread:
             for promise in promises:
@@ -258,6 +260,18 @@ class Promises:
 
     def _count_waiting(self, promises: Sequence[Promise], sign: int) -> None:
         """Count promises that are not taken yet."""
+        self.booked_count += sign * len(promises)
+        footprint = promises[0].footprint
+        shared = footprint is not None and all(each.footprint is footprint for each in promises)
+        if footprint is not None and shared and len(promises) >= _MANY_PROMISES:
+            rows = [each.row for each in promises]
+            np.add.at(self._bookings, rows, sign)
+            np.add.at(self._firm, rows, sign)
+            self._booked = None
+            self.planned_count += sign * len(promises)
+            self.planned_beyond_slots += sign * len(promises) * footprint.is_beyond_slots
+            self.planned_apart += sign * len(promises) * footprint.keeps_others_away
+            return
         for number, (row, _, _, _, footprint, _, firm) in enumerate(promises):
             self._bookings[row] += sign
             if self._bookings[row] == (sign > 0):
@@ -270,7 +284,6 @@ class Promises:
                 self.planned_apart += sign * apart
             if firm or footprint is not None:
                 self._firm[row] += sign
-        self.booked_count += sign * len(promises)
 
     def _forget_outdated(self) -> None:
         times = [(time, key) for key, each in self._promises.items() for time in (each.start, each.end)]
@@ -299,8 +312,8 @@ class Promises:
         return [max(amount, 0) for amount in lasting]
 
     def _steps_of_few(self, rows: Rows) -> list[RowSteps] | None:
-        """Return the step functions of a few rows with few promises; None if the arrays answer a query faster."""
-        if len(rows) > _FEW_ROWS or (self._row_steps.keys().isdisjoint(rows.tolist()) and not self._stale[rows].all()):
+        """Return the step functions of a few rows with few promises; None if there are many of either."""
+        if len(self._of_row) > _FEW_ROWS:
             return None
         found: list[RowSteps] = []
         for row in rows.tolist():
@@ -313,8 +326,6 @@ class Promises:
                 for key in keys:
                     _, start, end, amounts, *_ = self._promises[key]
                     steps.add(start, end, amounts, 1)
-                if len(self._row_steps) >= _ROW_STEPS_KEPT:
-                    del self._row_steps[next(iter(self._row_steps))]
                 self._row_steps[row] = steps
             found.append(steps)
         return found

@@ -26,6 +26,8 @@ _LOWEST = -(1 << 62)
 """Below every step."""
 _FEW = 4
 """Up to this many rows are queried one by one: a vectorised operation has a fixed cost of its own."""
+_NARROW = 8
+"""Up to this many steps of each row are all looked at: binary searches take more operations."""
 _MANY = 256
 """A row with more steps than this is spread."""
 MOST_AT_ONCE = _MANY // 2
@@ -147,6 +149,8 @@ class StepFunctions:
         """Return the highest amount of each row in a window, as [slot, row]."""
         if len(rows) <= _FEW and self._spread.isdisjoint(rows.tolist()):
             return np.array([self._highest_of(row, start, end)[slots] for row in rows.tolist()], dtype=np.int64).T
+        if int(self._used[rows].max(initial=1)) <= _NARROW:
+            return self._highest_by_scan(rows, slots, start, max(end, start + 1))
         size, base = self._size[rows], 2 * self._offset[rows]
         low = self._steps_until(rows, start, including=True) - 1 + size
         high = np.maximum(self._steps_until(rows, end, including=False) + size, low + 1)
@@ -157,6 +161,24 @@ class StepFunctions:
                 result[at] = np.maximum(result[at], self._tree[(base[at] + edge[at])[:, None], slots])
             low, high = (low + 1) >> 1, high >> 1
         return result.T
+
+    def _highest_by_scan(self, rows: Rows, slots: Rows, start: int, end: int) -> Amount:
+        """Return the highest amounts of rows with few steps, by a look at all of them."""
+        column, times = self._breakpoints(rows)
+        overlaps = times < end
+        overlaps[:, :-1] &= times[:, 1:] > start
+        leaf = (2 * self._offset[rows] + self._size[rows])[:, None] + column
+        amounts = self._tree[np.where(overlaps, leaf, 0)[:, :, None], slots]
+        amounts[~overlaps] = _LOWEST
+        highest: Amount = amounts.max(axis=1).T
+        return highest
+
+    def _breakpoints(self, rows: Rows) -> tuple[Rows, Amount]:
+        """Return the numbers of the steps, and the breakpoints as [row, step], NEVER beyond a row's last one."""
+        used = self._used[rows]
+        column: Rows = np.arange(int(used.max(initial=1)))
+        at = np.minimum(self._offset[rows][:, None] + column, len(self._times) - 1)
+        return column, np.where(column < used[:, None], self._times[at], NEVER)
 
     def highest_ever(self, rows: Rows, slots: Rows) -> Amount:
         """Return the highest amount of each row at any time, at least zero, as [slot, row]; `slots` is a column."""
@@ -253,6 +275,9 @@ class StepFunctions:
             side: Literal["left", "right"] = "right" if including else "left"
             found = [self._leaves(row)[0].searchsorted(time, side=side) for row in rows.tolist()]
             return np.array(found, dtype=np.int64)
+        if int(self._used[rows].max(initial=1)) <= _NARROW:
+            times = self._breakpoints(rows)[1]
+            return np.count_nonzero(times <= time if including else times < time, axis=1)
         offset = self._offset[rows]
         low, high = np.zeros(len(rows), dtype=np.int64), self._used[rows].copy()
         for _ in range(int(high.max(initial=1)).bit_length()):
