@@ -35,7 +35,7 @@ def tasks_that_fit(evaluation: Evaluation, own: Amount, max_per_node: int | None
     """
     cluster, shape = evaluation.cluster, evaluation.shape
     result = np.zeros(cluster.capacity, dtype=np.int64)
-    rows = np.flatnonzero(evaluation.may_ever)
+    rows = evaluation.may_ever.nonzero()[0]
     fitting = np.full(len(rows), _ENDLESS, dtype=np.int64)
     for plugin in evaluation.active.filters:
         if isinstance(plugin, ResourcesFilter):

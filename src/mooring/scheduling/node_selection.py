@@ -277,7 +277,7 @@ def _keys_beside_promises(evaluation: Evaluation, workload: Workload) -> Scores:
         return evaluation.keys
     open_rows = feasible.copy()
     open_rows[closed] = False
-    if not open_rows.any():
+    if not np.count_nonzero(open_rows):
         # No score is needed.
         return np.full(len(feasible), INFEASIBLE, dtype=np.int64)
     keys = evaluation.keys.copy()

@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.policy.preemption import VictimScope
 from mooring.model.workloads.constraints import HostPort
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 
 Short: TypeAlias = list[tuple[int, UnplacedTasks]]
 """The positions of decisions on workloads that found too few nodes, with their unplaced tasks."""
+
+_FEW_WORKLOADS = 8
+"""Up to this many workloads are placed without the kernels beside promises: a batch first finds the rows that each
+promise closes to each workload, which takes longer than placing them."""
 
 
 class Placer:
@@ -72,7 +78,7 @@ class Placer:
 
     def place(self, workloads: Sequence[Workload], now: datetime, *, stop: bool) -> tuple[list[Decision], Short]:
         """Decide on workloads in order; with `stop`, up to the first that finds too few nodes."""
-        if self._uses_kernels():
+        if self._uses_kernels() and not (self._cluster.timeline.booked and len(workloads) <= _FEW_WORKLOADS):
             return self._place_in_batches(workloads, now, stop)
         decisions: list[Decision] = []
         short: Short = []
@@ -137,7 +143,7 @@ class Placer:
         trial = Trial(self._cluster)
         try:
             evaluation = self.evaluations.of(shape)
-            if tasks and not evaluation.feasible.any():
+            if tasks and not np.count_nonzero(evaluation.feasible):
                 return self._unplaced(workload, UnplacedTasks([], len(tasks), least), 0)
             selection = select(evaluation, trial, workload, len(tasks), least=least)
         except PluginFailed as failure:
@@ -248,12 +254,12 @@ class Placer:
         return self._engine
 
 
-def _due_and_later(tasks: Sequence[Task], now: datetime) -> tuple[list[Task], list[Task]]:
+def _due_and_later(tasks: Sequence[Task], now: datetime) -> tuple[Sequence[Task], list[Task]]:
     """Return the tasks that may be placed now, and those still backed off."""
     due: list[Task] = []
     later: list[Task] = []
-    if all(task.not_before is None for task in tasks):
-        return list(tasks), later
+    if len(tasks) == 1 and tasks[0].not_before is None:
+        return tasks, later
     for task in tasks:
         (due if task.not_before is None or task.not_before <= now else later).append(task)
     return due, later

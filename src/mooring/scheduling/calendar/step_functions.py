@@ -26,6 +26,8 @@ _LOWEST = -(1 << 62)
 """Below every step."""
 _FEW = 4
 """Up to this many rows are queried one by one: a vectorised operation has a fixed cost of its own."""
+_LEAST_SPACE = 4
+"""The least space of a row that is not zero, in steps."""
 _NARROW = 8
 """Up to this many steps of each row are all looked at: binary searches take more operations."""
 _MANY = 256
@@ -111,17 +113,22 @@ class StepFunctions:
         """Set the steps of rows that are not spread from the changes of their amounts, as in `steps_of`."""
         first, times, steps = steps_of(numbers, times, slots, added, rows=len(rows), slots_in_all=self.slots)
         used = np.diff(np.append(first, len(times)))
-        size = 1 << np.frexp(used - 1)[1].astype(np.int64)
+        size = np.maximum(1 << np.frexp(used - 1)[1].astype(np.int64), _LEAST_SPACE)
         size[used == 1] = 1
-        for at in np.flatnonzero((size != self._size[rows]) | (self._offset[rows] == 0)).tolist():
+        # A planned start comes and goes with most passes, so that a row keeps its space for a few steps.
+        present, has_space = self._size[rows], self._offset[rows] > 0
+        kept = has_space & (size <= present) & (present <= _NARROW)
+        size = np.where(kept, present, size)
+        for at in np.flatnonzero(~kept & (has_space | (used > 1))).tolist():
             row = int(rows[at])
             self._recycle(row)
             self._offset[row] = self._take(int(size[at])) if used[at] > 1 else 0
         self._size[rows], self._used[rows] = size, used
         self._highest[:, rows] = 0
         self.written += len(times)
-        for width in np.unique(size[used > 1]).tolist():
-            alike = np.flatnonzero(size == width)
+        has_space = self._offset[rows] > 0
+        for width in sorted(set(size[has_space].tolist())):
+            alike = np.flatnonzero((size == width) & has_space)
             column = np.arange(width)
             here = np.minimum(first[alike, None] + column, len(times) - 1)
             there = column < used[alike, None]

@@ -120,6 +120,10 @@ class RequeueIndex:
         self._floor: Amount = np.full((1, 0), _NOTHING)
         """The free amounts at which no entry fitted: [tasks left and slots, row]."""
         self._seen = self._static_seen = self._relabelled = -1
+        self._settled = (-1, -1)
+        """The revisions of the columns at the end of the last pass."""
+        self._capacities: dict[tuple[Shape, tuple[Filter, ...], bool], int] = {}
+        """The maximum task counts of kinds since the last query, as far as they were asked for."""
         self._nodes: list[Node | None] = []
         self._counts: dict[Watch, Counts] = {}
         """The watched counts as of the last query."""
@@ -166,6 +170,16 @@ class RequeueIndex:
     def settle(self) -> None:
         """End a pass: no remaining entry fits into the amounts that are free now."""
         self._floor = self._free()
+        self._settled = (self._cluster.changes.revision, self._cluster.static_changes.revision)
+
+    def _nothing_changed(self) -> bool:
+        """Return whether no entry can have become schedulable since the end of the last pass."""
+        cluster = self._cluster
+        return (
+            self._settled == (cluster.changes.revision, cluster.static_changes.revision)
+            and self._static_seen == cluster.static_changes.revision
+            and not (self.unsure or self._wide or cluster.timeline.relieved or self._row_dependent.any())
+        )
 
     def changed_pools(self) -> set[str] | None:
         """Return the pools whose nodes changed since the last query; None for all pools."""
@@ -179,6 +193,8 @@ class RequeueIndex:
     def cured(self) -> list[Entry]:
         """Return the entries that changes since the last query may make schedulable."""
         cluster = self._cluster
+        if self._nothing_changed():
+            return []
         free = self._free()
         everywhere: Rows = np.arange(cluster.capacity)
         static_rows = everywhere[:0]
@@ -209,9 +225,20 @@ class RequeueIndex:
 
         It is at least one for an entry that the last query returned.
         """
+        workload = entry.workload
+        if workload.max_per_node is not None or entry.profile is None:
+            return self._task_capacity(entry)
+        # Kinds that differ in their tasks or durations alone share the result.
+        key = (entry.shape, entry.static, workload.single_node)
+        known = self._capacities.get(key)
+        if known is None:
+            known = self._capacities[key] = self._task_capacity(entry)
+        return known
+
+    def _task_capacity(self, entry: Entry) -> int:
         cluster, workload, free = self._cluster, entry.workload, self._floor
         try:
-            rows = np.flatnonzero(self._allowed(entry))
+            rows = self._allowed(entry).nonzero()[0]
         except PluginFailed:
             return _PLENTY
         needs, free = entry.needs[:, None], free[: len(entry.needs), rows]
@@ -240,7 +267,20 @@ class RequeueIndex:
     def _among(self, entries: Iterable[Entry], rows: Rows, free: Amount) -> dict[int, Entry]:
         """Return the entries that fit on at least one of the rows, by number."""
         pools = self._cluster.pool[rows]
-        return {e.number: e for e in entries if self._fits_on(e, rows[pools == self._pools[e.number]], free)}
+        known: dict[tuple[Shape, int], bool] = {}
+        found: dict[int, Entry] = {}
+        for entry in entries:
+            # Kinds that differ in their tasks or durations alone share the answer, once they are analysed.
+            key = (entry.shape, id(entry.profile))
+            alike = entry.workload.max_per_node is None and entry.vocabulary == self._cluster.vocabulary
+            fits = known.get(key) if alike else None
+            if fits is None:
+                fits = self._fits_on(entry, rows[pools == self._pools[entry.number]], free)
+                if alike:
+                    known[key] = fits
+            if fits:
+                found[entry.number] = entry
+        return found
 
     def _fits_on(self, entry: Entry, rows: Rows, free: Amount) -> bool:
         rows = rows[(entry.needs[:, None] <= free[: len(entry.needs), rows]).all(axis=0)]
@@ -313,6 +353,7 @@ class RequeueIndex:
     def _remember(self, free: Amount) -> None:
         cluster = self._cluster
         self._floor = free
+        self._capacities = {}
         self._seen, self._static_seen = cluster.changes.revision, cluster.static_changes.revision
         self._relabelled = cluster.placed_tasks.relabelled
         self.unsure.clear()
