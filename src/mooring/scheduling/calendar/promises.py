@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -56,6 +57,9 @@ class Promise(NamedTuple):
         return self.start is not None and self.footprint is not None
 
 
+_NONE: Mapping[Hashable, Promise] = MappingProxyType({})
+
+
 class Taken(Protocol):
     """The allocatable amounts of a cluster's nodes, and the amounts taken now."""
 
@@ -79,7 +83,7 @@ class Promises:
         """The current time; queries begin here at the earliest."""
         self._cluster = cluster
         self._promises: dict[Hashable, Promise] = {}
-        self._of_row: dict[int, dict[Hashable, None]] = {}
+        self._of_row: dict[int, dict[Hashable, Promise]] = {}
         self._bookings: Amount = np.zeros(cluster.capacity, dtype=np.int64)
         """Number of promises that are not taken yet, by row."""
         self._firm: Amount = np.zeros(cluster.capacity, dtype=np.int64)
@@ -134,7 +138,7 @@ class Promises:
 
     def on(self, row: int) -> Iterable[tuple[Hashable, Promise]]:
         """Return the promises on a row."""
-        return [(key, self._promises[key]) for key in self._of_row.get(row, ())]
+        return list(self._of_row.get(row, _NONE).items())
 
     def add(
         self, key: Hashable, row: int, start: int, end: int | None, amounts: Amounts, *, firm: bool = False
@@ -208,8 +212,9 @@ class Promises:
         self._take_out_all(promises)
         self._promises.update(promises)
         times: dict[tuple[int, bool], list[Hashable]] = {}
-        for key, (row, start, end, *_) in promises.items():
-            self._of_row.setdefault(row, {})[key] = None
+        for key, promise in promises.items():
+            row, start, end, *_ = promise
+            self._of_row.setdefault(row, {})[key] = promise
             if start is not None:
                 times.setdefault((start, True), []).append(key)
             if end is not None:
@@ -319,12 +324,11 @@ class Promises:
         for row in rows.tolist():
             steps = self._row_steps.get(row)
             if steps is None:
-                keys = self._of_row.get(row, ())
-                if len(keys) > MOST_AT_ONCE:
+                promises = self._of_row.get(row, _NONE)
+                if len(promises) > MOST_AT_ONCE:
                     return None
                 steps = RowSteps()
-                for key in keys:
-                    _, start, end, amounts, *_ = self._promises[key]
+                for _, start, end, amounts, *_ in promises.values():
                     steps.add(start, end, amounts, 1)
                 self._row_steps[row] = steps
             found.append(steps)
@@ -384,8 +388,7 @@ class Promises:
         """Return the changes of the promised amounts: the position of the row, the time, the slot and the amount."""
         changes: list[tuple[int, int, int, int]] = []
         for number, row in enumerate(rows):
-            for key in self._of_row.get(row, ()):
-                _, start, end, amounts, *_ = self._promises[key]
+            for _, start, end, amounts, *_ in self._of_row.get(row, _NONE).values():
                 for slot, amount in amounts:
                     if start is not None:
                         changes.append((number, start, slot, amount))

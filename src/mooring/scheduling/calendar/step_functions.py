@@ -284,7 +284,8 @@ class StepFunctions:
             return np.array(found, dtype=np.int64)
         if int(self._used[rows].max(initial=1)) <= _NARROW:
             times = self._breakpoints(rows)[1]
-            return np.count_nonzero(times <= time if including else times < time, axis=1)
+            steps: Amount = (times <= time if including else times < time).sum(axis=1, dtype=np.int64)
+            return steps
         offset = self._offset[rows]
         low, high = np.zeros(len(rows), dtype=np.int64), self._used[rows].copy()
         for _ in range(int(high.max(initial=1)).bit_length()):

@@ -83,7 +83,10 @@ class Timeline(CapacityQueries):
 
     def expect(self, key: Hashable, row: int, end: int, amounts: Amounts, footprint: Footprint | None = None) -> None:
         """Expect amounts that are taken now to be released at `end`, with the rest of the task's footprint."""
-        self._enter(key, Promise(row, None, max(end, self.now + 1), self._by_slot(amounts), footprint))
+        self._enter(key, self._expected(row, end, amounts, footprint))
+
+    def _expected(self, row: int, end: int, amounts: Amounts, footprint: Footprint | None) -> Promise:
+        return Promise(row, None, max(end, self.now + 1), self._by_slot(amounts), footprint)
 
     def expect_all(self, tasks: Mapping[Hashable, tuple[int, Footprint]], end: int, amounts: Amounts) -> None:
         """Expect several tasks with the same amounts, each with its row and footprint, to end at the same time."""
@@ -102,13 +105,12 @@ class Timeline(CapacityQueries):
         `guessed`: usual ends, used instead of the latest ones, on which no booking may rely. `footprints`: by task, its
         needs beyond amounts, which are released with it.
         """
-        for key in [key for key in self._of_row.get(row, ()) if self._promises[key].start is None]:
-            self._take_out(key)
+        for key in self._take_out_all([key for key, promise in self.on(row) if promise.start is None]):
             self._guessed.pop(key, None)
         if self._bookings[row]:
             self._relieved.add(row)
-        for key, (end, amounts) in ends.items():
-            self.expect(key, row, end, amounts, footprints.get(key))
+        if ends:
+            self._enter_all({key: self._expected(row, *each, footprints.get(key)) for key, each in ends.items()})
         for key, (end, amounts) in guessed.items():
             self._guessed[key] = self._promises.get(key)
             self.expect(key, row, end, amounts, footprints.get(key))
