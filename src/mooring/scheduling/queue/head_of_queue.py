@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from uuid import UUID
 
 from mooring.model.workloads.workload import Workload
@@ -45,7 +46,7 @@ class HeadOfQueue:
         if self._joined:
             both = self._best([*self._first.values(), *self._joined.values()], len(self._first))
             self._first, self._joined = {workload.id: workload for workload in both}, {}
-        found = [workload for workload in self._first.values() if workload.id not in without]
+        found = list(islice((each for each in self._first.values() if each.id not in without), number))
         if len(found) < number:
             all_of_them = list(everybody())
             in_order = self._best(all_of_them, _REMEMBERED + number + len(without)) if all_of_them else ()

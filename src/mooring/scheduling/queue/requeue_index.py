@@ -169,8 +169,10 @@ class RequeueIndex:
 
     def settle(self) -> None:
         """End a pass: no remaining entry fits into the amounts that are free now."""
-        self._floor = self._free()
-        self._settled = (self._cluster.changes.revision, self._cluster.static_changes.revision)
+        now = (self._cluster.changes.revision, self._cluster.static_changes.revision)
+        if now not in (self._settled, (self._seen, self._static_seen)):
+            self._floor = self._free()
+        self._settled = now
 
     def _nothing_changed(self) -> bool:
         """Return whether no entry can have become schedulable since the end of the last pass."""
