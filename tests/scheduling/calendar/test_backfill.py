@@ -10,12 +10,19 @@ import pytest
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
-from mooring.scheduling import Scheduler
+from mooring.scheduling import Scheduler, placer
+from mooring.scheduling.calendar.backfill import Planner
 from mooring.scheduling.calendar.seconds import seconds_of
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, decision_of, id_of, node, workload
 
 EITHER_WAY = pytest.mark.parametrize("compiled", [False, True])
 HOUR = 3600
+
+
+@pytest.fixture(autouse=True)
+def kernels_place_few_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernels, where they are used, place even a few workloads beside promises."""
+    monkeypatch.setattr(placer, "_FEW_WORKLOADS", 0)
 
 
 def limited(builder: WorkloadBuilder, seconds: int | None) -> WorkloadBuilder:
@@ -213,6 +220,27 @@ def test_work_that_no_node_can_ever_take_is_in_nobodys_way():
     scheduler = backfilling(node("n").cpu(4))
     decisions = decided(scheduler, workload("hopeless").cpu(8).created(2 * HOUR), workload("behind").cpu(1))
     assert placed(decisions) == {"behind"}
+
+
+def test_a_head_is_planned_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch):
+    scheduler = backfilling(node("n").cpu(4).used(cpu=2))
+    running(scheduler, "n", 2, HOUR)
+    head = limited(workload("head").cpu(4).created(3), HOUR).workload
+    planned: list[str] = []
+    plan = Planner.plan
+    monkeypatch.setattr(Planner, "plan", lambda self, work, *rest: planned.append(work.name) or plan(self, work, *rest))
+    first = scheduler.place([head], NOW).decisions[0]
+    for seconds in (1, 60):
+        long = limited(workload(f"long-{seconds}").cpu(1), 2 * HOUR).workload
+        decisions = scheduler.place([head, long], NOW + timedelta(seconds=seconds)).decisions
+        assert decision_of(decisions, "head") == first
+        assert decision_of(decisions, long.name).outcome is Outcome.WAITING
+    assert planned == ["head"]
+    scheduler.cluster.timeline.remove("on n")
+    running(scheduler, "n", 2, HOUR // 2)
+    sooner = scheduler.place([head], NOW + timedelta(seconds=61)).decisions[0]
+    assert sooner.planned_start == NOW + timedelta(seconds=HOUR // 2)
+    assert planned == ["head", "head"]
 
 
 def test_planned_starts_count_until_the_next_pass_of_their_pool():

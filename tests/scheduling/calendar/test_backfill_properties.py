@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.model.decisions import Outcome
 from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
 from mooring.model.workloads.workload import Workload
-from mooring.scheduling import Scheduler
+from mooring.scheduling import Scheduler, placer
 from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.scheduler import Pass
 from tests.scheduling.builders import NOW, id_of, node, workload
 from tests.selection import examples
 
@@ -53,6 +57,8 @@ class World:
     planned: dict[str, int] = field(default_factory=dict)
     """The first planned start of every workload that had one."""
     last_planned: dict[str, int] = field(default_factory=dict)
+    decisions: list[tuple[int, str, Outcome, int, datetime | None]] = field(default_factory=list)
+    """Every decision: the time, the workload, the outcome, the feasible nodes and the planned start."""
 
     def finish(self, name: str) -> None:
         cluster, ended = self.scheduler.cluster, self.running.pop(name)
@@ -65,6 +71,7 @@ class World:
         result = self.scheduler.place(list(self.waiting.values()), at(time))
         for decision in result.decisions:
             name = decision.workload.name
+            self.decisions.append((time, name, decision.outcome, decision.feasible_nodes, decision.planned_start))
             if decision.planned_start is not None:
                 start = seconds_of(decision.planned_start) - seconds_of(NOW)
                 self.planned.setdefault(name, start)
@@ -92,10 +99,25 @@ def at(time: int) -> datetime:
     return NOW + timedelta(seconds=time)
 
 
-def simulated(cores: list[int], queue: list[Job], rules: Backfill, *, compiled: bool = False) -> World:
+class PlansAnew(Scheduler):
+    """A scheduler that never keeps a planned start from one pass to the next."""
+
+    def place(self, *arguments: Any, **options: Any) -> Pass:
+        self._plan_memory.held = None
+        return super().place(*arguments, **options)
+
+
+def simulated(
+    cores: list[int],
+    queue: list[Job],
+    rules: Backfill,
+    *,
+    compiled: bool = False,
+    scheduler_type: type[Scheduler] = Scheduler,
+) -> World:
     """Run everything to its end, checking at every event that no node has more on it than it offers."""
     nodes = {f"n{number}": count for number, count in enumerate(cores)}
-    scheduler = Scheduler(
+    scheduler = scheduler_type(
         [node(name).cpu(count).node for name, count in nodes.items()],
         head_of_line=HeadOfLine.BACKFILL,
         backfill=rules,
@@ -149,8 +171,24 @@ def test_no_planned_start_becomes_later_at_any_depth(cores: list[int], queue: li
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.lists(jobs(), min_size=2, max_size=10))
 def test_the_kernels_start_everything_when_the_definition_does(cores: list[int], queue: list[Job]):
     by_definition = simulated(cores, queue, Backfill(depth=2))
-    compiled = simulated(cores, queue, Backfill(depth=2), compiled=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placer, "_FEW_WORKLOADS", 0)
+        compiled = simulated(cores, queue, Backfill(depth=2), compiled=True)
     assert (compiled.starts, compiled.planned) == (by_definition.starts, by_definition.planned)
+    few_without = simulated(cores, queue, Backfill(depth=2), compiled=True)
+    assert (few_without.starts, few_without.planned) == (by_definition.starts, by_definition.planned)
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    st.lists(jobs(), min_size=2, max_size=14),
+    st.sampled_from([1, 2]),
+)
+def test_a_plan_that_is_kept_is_the_one_that_would_be_made_anew(cores: list[int], queue: list[Job], depth: int):
+    kept = simulated(cores, queue, Backfill(depth=depth))
+    anew = simulated(cores, queue, Backfill(depth=depth), scheduler_type=PlansAnew)
+    assert (kept.starts, kept.decisions) == (anew.starts, anew.decisions)
 
 
 def test_a_planned_start_becomes_earlier_when_work_ends_early():

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.policy.pools import HeadOfLine
 from mooring.model.workloads.workload import Workload
-from mooring.scheduling import Scheduler
+from mooring.scheduling import Scheduler, placer
 from mooring.scheduling.calendar.seconds import seconds_of
 from tests.scheduling.builders import NOW, id_of, node, workload
 from tests.selection import examples
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels_place_few_workloads() -> Iterator[None]:
+    """Let the kernels place even a few workloads beside promises."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placer, "_FEW_WORKLOADS", 0)
+        yield
 
 
 class Booking(NamedTuple):

@@ -48,6 +48,24 @@ def test_the_timeline_agrees_with_one_that_looks_at_every_second(data: st.DataOb
     agree(data)
 
 
+@pytest.mark.parametrize("few_rows", [0, ROWS])
+@settings(max_examples=examples(120), deadline=None)
+@given(data=st.data())
+def test_arrays_and_plain_lists_agree_with_one_that_looks_at_every_second(few_rows: int, data: st.DataObject):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promises, "_FEW_ROWS", few_rows)
+        agree(data)
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(data=st.data())
+def test_binary_searches_in_rows_agree_with_one_that_looks_at_every_second(data: st.DataObject):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promises, "_FEW_ROWS", 0)
+        patch.setattr(step_functions, "_NARROW", 0)
+        agree(data)
+
+
 @settings(max_examples=examples(250), deadline=None)
 @given(data=st.data())
 def test_rows_that_are_changed_in_place_agree_with_one_that_looks_at_every_second(data: st.DataObject):

@@ -318,7 +318,7 @@ class Promises:
 
     def _steps_of_few(self, rows: Rows) -> list[RowSteps] | None:
         """Return the step functions of a few rows with few promises; None if there are many of either."""
-        if len(self._of_row) > _FEW_ROWS:
+        if len(self._of_row) > _FEW_ROWS or len(rows) > _FEW_ROWS:
             return None
         found: list[RowSteps] = []
         for row in rows.tolist():
@@ -330,7 +330,8 @@ class Promises:
                 steps = RowSteps()
                 for _, start, end, amounts, *_ in promises.values():
                     steps.add(start, end, amounts, 1)
-                self._row_steps[row] = steps
+                if promises:
+                    self._row_steps[row] = steps
             found.append(steps)
         return found
 
