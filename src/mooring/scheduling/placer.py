@@ -17,6 +17,7 @@ from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.policy.preemption import VictimScope
 from mooring.model.workloads.constraints import HostPort
 from mooring.model.workloads.workload import Task, Workload
+from mooring.scheduling.calendar.timeline import Expected
 from mooring.scheduling.cluster.footprints import Footprint
 from mooring.scheduling.cluster.host_ports import with_host_ports
 from mooring.scheduling.cluster.trial import Trial
@@ -39,8 +40,8 @@ Short: TypeAlias = list[tuple[int, UnplacedTasks]]
 """The positions of decisions on workloads that found too few nodes, with their unplaced tasks."""
 
 _FEW_WORKLOADS = 8
-"""Up to this many workloads are placed without the kernels beside promises: a batch first finds the rows that each
-promise closes to each workload, which takes longer than placing them."""
+"""Up to this many workloads are placed without the kernels where starts are planned: a batch first finds the rows that
+the promises close to each workload, which takes longer than placing them."""
 
 
 class Placer:
@@ -78,7 +79,7 @@ class Placer:
 
     def place(self, workloads: Sequence[Workload], now: datetime, *, stop: bool) -> tuple[list[Decision], Short]:
         """Decide on workloads in order; with `stop`, up to the first that finds too few nodes."""
-        if self._uses_kernels() and not (self._cluster.timeline.booked and len(workloads) <= _FEW_WORKLOADS):
+        if self._uses_kernels() and not (self._notes_ends and len(workloads) <= _FEW_WORKLOADS):
             return self._place_in_batches(workloads, now, stop)
         decisions: list[Decision] = []
         short: Short = []
@@ -182,12 +183,12 @@ class Placer:
         timeline = self._cluster.timeline
         if now == END_OF_TIME or not (reserved or timeline.booked or self._notes_ends):
             return
+        tasks: dict[Hashable, Expected] = {}
         for workload, _, placements, *_ in decisions:
             if workload.longest_seconds is None:
                 continue
             end = timeline.now + workload.longest_seconds
             plain = Footprint(workload.constraints, (), False, workload.stop_grace_seconds)
-            tasks: dict[Hashable, tuple[int, Footprint]] = {}
             for placement in placements:
                 row = self._cluster.row_of(placement.node_id)
                 assert row is not None
@@ -195,8 +196,9 @@ class Placer:
                 if placement.ports or placement.devices:
                     constraints = with_host_ports(workload.constraints, map(HostPort, placement.ports))
                     footprint = plain._replace(constraints=constraints, devices=placement.devices)
-                tasks[placement.task_id] = row, footprint
-            timeline.expect_all(tasks, end, workload.request)
+                tasks[placement.task_id] = Expected(row, end, workload.request, footprint)
+        if tasks:
+            timeline.expect_all(tasks)
 
     def _place_next(self, workload: Workload, now: datetime, decisions: list[Decision], short: Short) -> bool:
         """Append the decision on one workload and return whether it found too few nodes."""

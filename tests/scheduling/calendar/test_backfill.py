@@ -10,9 +10,11 @@ import pytest
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler, placer
-from mooring.scheduling.calendar.backfill import Planner
+from mooring.scheduling.calendar.backfill import Planned, Planner
 from mooring.scheduling.calendar.seconds import seconds_of
+from mooring.scheduling.explain.unschedulable_reasons import UnplacedTasks
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, decision_of, id_of, node, workload
 
 EITHER_WAY = pytest.mark.parametrize("compiled", [False, True])
@@ -227,8 +229,13 @@ def test_a_head_is_planned_again_only_after_a_change(monkeypatch: pytest.MonkeyP
     running(scheduler, "n", 2, HOUR)
     head = limited(workload("head").cpu(4).created(3), HOUR).workload
     planned: list[str] = []
-    plan = Planner.plan
-    monkeypatch.setattr(Planner, "plan", lambda self, work, *rest: planned.append(work.name) or plan(self, work, *rest))
+
+    class Counting(Planner):
+        def plan(self, workload: Workload, unplaced: UnplacedTasks, not_before: int = 0) -> Planned:
+            planned.append(workload.name)
+            return super().plan(workload, unplaced, not_before)
+
+    monkeypatch.setattr("mooring.scheduling.scheduler.Planner", Counting)
     first = scheduler.place([head], NOW).decisions[0]
     for seconds in (1, 60):
         long = limited(workload(f"long-{seconds}").cpu(1), 2 * HOUR).workload

@@ -33,6 +33,15 @@ class Suspended(NamedTuple):
     promise: Promise
 
 
+class Expected(NamedTuple):
+    """A running task on a row, the time at which it ends, and everything that it then releases."""
+
+    row: int
+    end: int
+    amounts: Amounts
+    footprint: Footprint | None = None
+
+
 class Timeline(CapacityQueries):
     """The promises on the rows of a cluster. Adding and removing are inverse to each other."""
 
@@ -83,15 +92,17 @@ class Timeline(CapacityQueries):
 
     def expect(self, key: Hashable, row: int, end: int, amounts: Amounts, footprint: Footprint | None = None) -> None:
         """Expect amounts that are taken now to be released at `end`, with the rest of the task's footprint."""
-        self._enter(key, self._expected(row, end, amounts, footprint))
+        self.expect_all({key: Expected(row, end, amounts, footprint)})
 
-    def _expected(self, row: int, end: int, amounts: Amounts, footprint: Footprint | None) -> Promise:
-        return Promise(row, None, max(end, self.now + 1), self._by_slot(amounts), footprint)
-
-    def expect_all(self, tasks: Mapping[Hashable, tuple[int, Footprint]], end: int, amounts: Amounts) -> None:
-        """Expect several tasks with the same amounts, each with its row and footprint, to end at the same time."""
-        end, by_slot = max(end, self.now + 1), self._by_slot(amounts)
-        self._enter_all({key: Promise(row, None, end, by_slot, footprint) for key, (row, footprint) in tasks.items()})
+    def expect_all(self, tasks: Mapping[Hashable, Expected]) -> None:
+        """Expect the amounts of several tasks to be released."""
+        soonest = self.now + 1
+        self._enter_all(
+            {
+                key: Promise(row, None, max(end, soonest), self._by_slot(amounts), footprint)
+                for key, (row, end, amounts, footprint) in tasks.items()
+            }
+        )
 
     def update(
         self,
@@ -110,7 +121,7 @@ class Timeline(CapacityQueries):
         if self._bookings[row]:
             self._relieved.add(row)
         if ends:
-            self._enter_all({key: self._expected(row, *each, footprints.get(key)) for key, each in ends.items()})
+            self.expect_all({key: Expected(row, *each, footprints.get(key)) for key, each in ends.items()})
         for key, (end, amounts) in guessed.items():
             self._guessed[key] = self._promises.get(key)
             self.expect(key, row, end, amounts, footprints.get(key))

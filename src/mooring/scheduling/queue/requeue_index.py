@@ -196,6 +196,7 @@ class RequeueIndex:
         """Return the entries that changes since the last query may make schedulable."""
         cluster = self._cluster
         if self._nothing_changed():
+            self._seen, self._relabelled = cluster.changes.revision, cluster.placed_tasks.relabelled
             return []
         free = self._free()
         everywhere: Rows = np.arange(cluster.capacity)
