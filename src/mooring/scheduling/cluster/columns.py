@@ -26,7 +26,6 @@ from mooring.model.workloads.constraints import (
     HostPort,
     Taint,
 )
-from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster.arrays import (
     Amount,
     Demand,
@@ -125,8 +124,8 @@ class ClusterColumns:
         self._slot_of: dict[str, int] = {"cpu": CPU, "memory": MEMORY}
         self._row_of: dict[UUID, int] = {}
         self._unused = list(range(capacity - 1, -1, -1))
-        self.shapes: dict[int, tuple[Workload, int, Shape]] = {}
-        """The shapes of the workloads that were asked for last, as `shape_of` notes them."""
+        self.shapes: dict[UUID, tuple[tuple[object, ...], Shape]] = {}
+        """By workload, the properties that its shape depends on, and the shape, as `shape_of` notes them."""
         self.distinct_shapes: dict[Shape, Shape] = {}
         self._demands: dict[tuple[Request, tuple[int, int]], Demand] = {}
         self._rows: Rows | None = None

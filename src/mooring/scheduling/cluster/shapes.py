@@ -48,24 +48,35 @@ class Owners(Protocol):
 
     owners: Codes[UUID | None]
     """The users that nodes belong to."""
-    shapes: dict[int, tuple[Workload, int, Shape]]
-    """The shapes of the workloads that were asked for last, as `shape_of` notes them."""
+    shapes: dict[UUID, tuple[tuple[object, ...], Shape]]
+    """By workload, the properties that its shape depends on, and the shape, as `shape_of` notes them."""
+    distinct_shapes: dict[Shape, Shape]
 
 
 def shape_of(workload: Workload, cluster: Owners) -> Shape:
     """Return the shape of a workload's tasks. It is noted, since a pending workload is asked about in many passes."""
-    owners = len(cluster.owners.values)
-    # The note holds the workload itself, so that no other object gets the same identity.
-    known = cluster.shapes.get(id(workload))
-    if known is not None and known[0] is workload and known[1] == owners:
-        return known[2]
+    # Equal values are mostly the same objects, which are compared fast. Tasks are not held: there may be many.
+    given = (
+        workload.request,
+        workload.constraints,
+        workload.pool,
+        workload.runtime,
+        workload.architecture,
+        workload.region,
+        workload.user_id,
+        workload.scoring_request,
+        len(cluster.owners.values),
+    )
+    known = cluster.shapes.get(workload.id)
+    if known is not None and known[0] == given:
+        return known[1]
     if len(cluster.shapes) >= _MAX_NOTED:
         cluster.shapes.clear()
         cluster.distinct_shapes.clear()
     shape = _shape_of(workload, cluster)
     # Equal shapes are one object, so that dictionaries compare them by identity.
     shape = cluster.distinct_shapes.setdefault(shape, shape)
-    cluster.shapes[id(workload)] = workload, owners, shape
+    cluster.shapes[workload.id] = given, shape
     return shape
 
 
