@@ -117,9 +117,9 @@ class StepFunctions:
         size[used == 1] = 1
         # A planned start comes and goes with most passes, so that a row keeps its space for a few steps.
         present, has_space = self._size[rows], self._offset[rows] > 0
-        kept = has_space & (size <= present) & (present <= _NARROW)
-        size = np.where(kept, present, size)
-        for at in np.flatnonzero(~kept & (has_space | (used > 1))).tolist():
+        reused = has_space & (size <= present) & (present <= _NARROW)
+        size = np.where(reused, present, size)
+        for at in np.flatnonzero(~reused & (has_space | (used > 1))).tolist():
             row = int(rows[at])
             self._recycle(row)
             self._offset[row] = self._take(int(size[at])) if used[at] > 1 else 0
