@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.calendar.timeslots import Timeslot
@@ -29,7 +30,6 @@ from mooring.store.commit.new_tasks import NewTask, insert_tasks
 from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.constraint_columns import encode_constraints
-from mooring.store.core.types import as_uuid
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import workload_volumes, workloads
 from mooring.store.workloads import (
@@ -41,13 +41,6 @@ from mooring.store.workloads.idempotency import Answered, Key
 from mooring.store.workloads.mounts import Mounted
 from mooring.store.workloads.option_columns import encode_options
 
-_NAMES = batch_sql.Statement(
-    """
-    SELECT i.ordinal, w.id FROM {rows} i
-    JOIN workloads w ON w.user_id = i.user_id AND w.name = i.name WHERE w.ended_at IS NULL
-    """,
-    {"user_id": "uuid", "name": "text"},
-)
 _MANY_TASKS = 200
 """Rows of more tasks than this are prepared off the event loop."""
 
@@ -81,9 +74,17 @@ class NewWorkload(PlacementOptions):
 
 async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
     """Return the live workloads that already use one of these (user, name) pairs."""
-    asked = [(w.principal.user_id, w.name) for w in new]
-    rows = await _NAMES.read(connection, asked) if asked else ()
-    return {asked[number]: as_uuid(id) for number, id in rows}
+    if not new:
+        return {}
+    # A join with the names would scan the user's workloads once per name: names are unique within a project only.
+    rows = await connection.execute(
+        select(workloads.c.user_id, workloads.c.name, workloads.c.id).where(
+            workloads.c.user_id.in_({w.principal.user_id for w in new}),
+            workloads.c.name.in_({w.name for w in new}),
+            workloads.c.ended_at.is_(None),
+        )
+    )
+    return {(row.user_id, row.name): row.id for row in rows}
 
 
 async def submit(
