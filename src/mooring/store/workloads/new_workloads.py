@@ -41,6 +41,13 @@ from mooring.store.workloads.idempotency import Answered, Key
 from mooring.store.workloads.mounts import Mounted
 from mooring.store.workloads.option_columns import encode_options
 
+_NAMES = batch_sql.Statement(
+    """
+    SELECT i.ordinal, w.id FROM {rows} i
+    JOIN workloads w ON w.user_id = i.user_id AND w.name = i.name WHERE w.ended_at IS NULL
+    """,
+    {"user_id": "uuid", "name": "text"},
+)
 _MANY_TASKS = 200
 """Rows of more tasks than this are prepared off the event loop."""
 
@@ -76,7 +83,10 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
     """Return the live workloads that already use one of these (user, name) pairs."""
     if not new:
         return {}
-    # A join with the names would scan the user's workloads once per name: names are unique within a project only.
+    if connection.dialect.name == "postgresql":
+        asked = [(w.principal.user_id, w.name) for w in new]
+        return {asked[number]: id for number, id in await _NAMES.read(connection, asked)}
+    # SQLite would scan the user's workloads once per name: it has no index by user and name alone, and hashes no joins.
     rows = await connection.execute(
         select(workloads.c.user_id, workloads.c.name, workloads.c.id).where(
             workloads.c.user_id.in_({w.principal.user_id for w in new}),
