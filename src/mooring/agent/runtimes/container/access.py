@@ -44,6 +44,7 @@ _NOT_FOUND = 127
 _TERMINAL = {"TERM": "xterm-256color"}
 _MARK = "MOORING_COMMAND"
 _ENDLESS = aiohttp.ClientTimeout(sock_connect=10.0)
+_RESIZE_SECONDS = 0.3
 
 
 class CommandRegistry(Protocol):
@@ -176,6 +177,8 @@ class Attached(DataOnly):
                 # A full-screen program draws itself for a new user only when the size changes.
                 self._sized = True
                 await self._engine.resize(self._name, rows + 1, columns)
+                # Podman applies sizes after it has answered, and two at once in any order.
+                await asyncio.sleep(_RESIZE_SECONDS)
             await self._engine.resize(self._name, rows, columns)
 
     async def close(self) -> None:
