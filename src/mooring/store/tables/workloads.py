@@ -107,6 +107,14 @@ workloads = Table(
         sqlite_where=text("ended_at IS NULL"),
         postgresql_where=text("ended_at IS NULL"),
     ),
+    # Checked for every submission, in all projects of its user.
+    Index(
+        "ix_workloads_user_id_name_alive",
+        "user_id",
+        "name",
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
     Index("ix_workloads_user_id_created_at", "user_id", "created_at"),
     Index(
         "ix_workloads_timeslot_id",

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.calendar.timeslots import Timeslot
@@ -83,18 +82,8 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
     """Return the live workloads that already use one of these (user, name) pairs."""
     if not new:
         return {}
-    if connection.dialect.name == "postgresql":
-        asked = [(w.principal.user_id, w.name) for w in new]
-        return {asked[number]: id for number, id in await _NAMES.read(connection, asked)}
-    # SQLite would scan the user's workloads once per name: it has no index by user and name alone, and hashes no joins.
-    rows = await connection.execute(
-        select(workloads.c.user_id, workloads.c.name, workloads.c.id).where(
-            workloads.c.user_id.in_({w.principal.user_id for w in new}),
-            workloads.c.name.in_({w.name for w in new}),
-            workloads.c.ended_at.is_(None),
-        )
-    )
-    return {(row.user_id, row.name): row.id for row in rows}
+    asked = [(w.principal.user_id, w.name) for w in new]
+    return {asked[number]: id for number, id in await _NAMES.read(connection, asked)}
 
 
 async def submit(

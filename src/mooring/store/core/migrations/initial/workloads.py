@@ -180,6 +180,13 @@ def create() -> None:
     )
     op.create_index("ix_workloads_user_id_created_at", "workloads", ["user_id", "created_at"])
     op.create_index(
+        "ix_workloads_user_id_name_alive",
+        "workloads",
+        ["user_id", "name"],
+        sqlite_where=sa.text("ended_at IS NULL"),
+        postgresql_where=sa.text("ended_at IS NULL"),
+    )
+    op.create_index(
         "uq_workloads_name_alive",
         "workloads",
         ["project_id", "user_id", "name"],
