@@ -31,6 +31,7 @@ NAMES = (
     "estimates",
     "waiting",
     "scaling",
+    "packing",
 )
 
 
@@ -55,7 +56,7 @@ def main() -> int:
     for name, figures in results.items():
         print(f"\n{name}")
         for figure, value in figures.items():
-            print(f"  {figure:<{width}}  {value:>12,.1f}")
+            print(f"  {figure:<{width}}  {value:>12,.2f}")
     return 0
 
 

@@ -1,0 +1,172 @@
+"""GPU packing on the published openb workloads, against the published figures of FGD and best fit.
+
+Pods arrive one after the other on 1,213 empty nodes, up to 130 % of the GPU capacity; one that does not fit is dropped
+and none ends. The figure is the GPU capacity left unallocated, in percent, when 100 % of it has been requested: the
+mean over the seeds and the standard deviation between them. Profiles learn the demand from the pods that have arrived.
+
+The traces are not part of the project: MOORING_TRACES names the folder that holds them. MOORING_PACKING_SEEDS (default
+10) is the number of seeds, MOORING_PACKING_VARIANTS (default: all) the variants, separated by commas.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, pstdev
+from time import process_time
+from typing import TypeAlias
+
+from benchmarks.backfill import FOLDER
+from mooring import Node, Scheduler, TypicalRequest, Workload
+from mooring.model.resources.devices import WHOLE, Device, DeviceDemand
+from mooring.model.workloads.constraints import Constraints
+from mooring.scheduling.compiled import compilation
+from mooring.scheduling.plugins.profiles import Registry
+
+PROFILES = ("locality", "gpu")
+REFRESH = 500
+"""Arrivals between two updates of the learned demand."""
+WINDOW = 2_000
+"""Arrivals that the demand is learned from."""
+MIN_LEARNED = 100
+"""Arrivals before the first update."""
+
+Row: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    unallocated_percent: float
+    """Of the GPU capacity, when 100 % of it has been requested."""
+    rejected: int
+    decisions_per_second: float
+
+
+def run() -> dict[str, float]:
+    seeds = int(os.environ.get("MOORING_PACKING_SEEDS") or 10)
+    chosen = os.environ.get("MOORING_PACKING_VARIANTS")
+    compilation.wait()
+    figures: dict[str, float] = {}
+    for variant in chosen.split(",") if chosen else variants():
+        for policy in ("BestFit", "FGD"):
+            figures[f"{variant}_{policy.lower()}_published"] = published(variant, policy)
+        for profile in PROFILES:
+            results = [replayed(variant, seed, profile) for seed in sorted(arrivals(variant))[:seeds]]
+            unallocated = [result.unallocated_percent for result in results]
+            figures[f"{variant}_{profile}"] = mean(unallocated)
+            figures[f"{variant}_{profile}_deviation"] = pstdev(unallocated)
+            figures[f"{variant}_{profile}_rejected"] = mean(result.rejected for result in results)
+            figures[f"{variant}_{profile}_per_second"] = mean(result.decisions_per_second for result in results)
+    return figures
+
+
+def replayed(variant: str, seed: int, profile: str) -> Result:
+    """Place the arrivals of one seed."""
+    pods = [workload(pod) for pod in rows(f"pods_{variant}.csv.gz")]
+    order = arrivals(variant)[seed]
+    scheduler = Scheduler(nodes(by_seed(f"tiebreak_{variant}.txt.gz")[seed]), profile=Registry().profile(profile))
+    capacity = sum(node.allocatable.get("gpu", 0) for node in scheduler.cluster.nodes if node is not None)
+    arrived = allocated = rejected = 0
+    seconds = 0.0
+    at_capacity: list[float] = []
+    for first, last in batches(len(order)):
+        arriving = [pods[row] for row in order[first:last]]
+        began = process_time()
+        if first >= MIN_LEARNED:
+            scheduler.cluster.set_typical_requests(
+                "default", typical_requests([pods[row] for row in order[max(first - WINDOW, 0) : first]])
+            )
+        decisions = scheduler.place(arriving).decisions
+        seconds += process_time() - began
+        for decision in decisions:
+            requested = decision.workload.request.get("gpu", 0)
+            arrived += requested
+            allocated += requested * bool(decision.placements)
+            rejected += not decision.placements
+            if round(100 * arrived / capacity) == 100:
+                at_capacity.append(round(100 * allocated / capacity, 2))
+    return Result(100 - mean(at_capacity), rejected, len(order) / seconds)
+
+
+def batches(total: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of arrivals between updates of the learned demand."""
+    bounds = [0, MIN_LEARNED, *range(REFRESH, total, REFRESH), total]
+    yield from zip(bounds, bounds[1:], strict=False)
+
+
+def typical_requests(recent: Sequence[Workload]) -> list[TypicalRequest]:
+    """Return the distinct requests among recent arrivals, with their numbers as weights."""
+    counted = Counter((tuple(sorted(each.request.items())), models_of(each)) for each in recent)
+    return [TypicalRequest(dict(request), number, models) for (request, models), number in counted.items()]
+
+
+def models_of(pod: Workload) -> frozenset[str]:
+    return frozenset().union(*(demand.models for demand in pod.constraints.devices))
+
+
+def nodes(ranks: Sequence[int]) -> list[Node]:
+    """Return the nodes, named so that the smallest rank wins among equal scores."""
+    found: list[Node] = []
+    for rank, row in zip(ranks, rows("nodes_gpu.csv.gz"), strict=True):
+        gpus = int(row["gpu"])
+        found.append(
+            Node(
+                name=f"{rank:05}",
+                allocatable={
+                    "cpu": int(row["cpu_milli"]),
+                    "memory": int(row["memory_mib"]) << 20,
+                    "gpu": gpus * WHOLE,
+                },
+                devices={"gpu": tuple(Device(index, model=row["model"]) for index in range(gpus))},
+            )
+        )
+    return found
+
+
+def workload(pod: Row) -> Workload:
+    request = {"cpu": int(pod["cpu_milli"]), "memory": int(pod["memory_mib"]) << 20}
+    if gpus := int(pod["num_gpu"]) * int(pod["gpu_milli"]):
+        request["gpu"] = gpus
+    models = frozenset((pod.get("gpu_spec") or "").split("|")) - {""}
+    constraints = Constraints(devices=(DeviceDemand("gpu", models),)) if models and gpus else Constraints()
+    return Workload(name=pod["name"], request=request, constraints=constraints)
+
+
+def variants() -> list[str]:
+    names = (path.name for path in (FOLDER / "openb").glob("arrivals_*.txt.gz"))
+    return sorted(name.removeprefix("arrivals_").removesuffix(".txt.gz") for name in names)
+
+
+def arrivals(variant: str) -> dict[int, list[int]]:
+    return by_seed(f"arrivals_{variant}.txt.gz")
+
+
+def by_seed(name: str) -> dict[int, list[int]]:
+    """Return the numbers in each line of a file by the seed at its beginning."""
+    found: dict[int, list[int]] = {}
+    for line in read(name):
+        seed, _, numbers = line.partition("\t")
+        found[int(seed)] = [int(number) for number in numbers.split()]
+    return found
+
+
+def published(variant: str, policy: str) -> float:
+    """Return the published unallocated GPU capacity at 100 %, in percent, as the mean over ten seeds."""
+    for row in csv.DictReader((FOLDER / "openb" / "published_summary.csv").read_text().splitlines()):
+        if (row["variant"], row["policy"]) == (variant, policy):
+            return float(row["unalloc_pct_100_mean"])
+    raise LookupError(f"no published figure of {policy} on {variant}")
+
+
+def rows(name: str) -> list[Row]:
+    return list(csv.DictReader(read(name)))
+
+
+def read(name: str) -> list[str]:
+    with gzip.open(Path(FOLDER) / "openb" / name, "rt") as file:
+        return file.read().splitlines()
