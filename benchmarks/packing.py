@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, pstdev
 from time import process_time
@@ -96,7 +97,7 @@ def replayed(variant: str, seed: int, profile: str) -> Result:
 def batches(total: int) -> Iterator[tuple[int, int]]:
     """Yield the ranges of arrivals between updates of the learned demand."""
     bounds = [0, MIN_LEARNED, *range(REFRESH, total, REFRESH), total]
-    yield from zip(bounds, bounds[1:], strict=False)
+    yield from pairwise(bounds)
 
 
 def typical_requests(recent: Sequence[Workload]) -> list[TypicalRequest]:

@@ -16,6 +16,7 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.nodes.node import Node
 from mooring.model.reasons import Reason
+from mooring.model.resources.devices import DeviceDemand
 from mooring.model.resources.slots import parse_amounts
 from mooring.model.workloads.constraints import Constraints, HostPort
 from mooring.model.workloads.dependencies import Condition
@@ -258,6 +259,27 @@ async def test_typical_requests_are_known_after_every_load(harness: Harness, mir
     assert typical.request["gpu"] == 500
     await mirror.load()
     assert list(mirror.cluster.devices.typical["default"]) == [typical]
+
+
+@on_sqlite
+async def test_typical_requests_include_device_models_and_requests_without_devices(harness: Harness, mirror: Mirror):
+    await harness.submit("any", slots={"gpu": "0.5"})
+    only_new = Constraints(devices=(DeviceDemand("gpu", frozenset({"new"})),))
+    await harness.submit("new", slots={"gpu": "0.5"}, constraints=only_new)
+    await harness.submit("plain", slots={"cpu": "2"})
+    await PoolAdmin(harness.database).change("default", PoolChange(profile="gpu"))
+    await mirror.load()
+    known = {(each.request.get("gpu", 0), each.models) for each in mirror.cluster.devices.typical["default"]}
+    assert known == {(500, frozenset()), (500, frozenset({"new"})), (0, frozenset())}
+    assert all(each.weight == 333 for each in mirror.cluster.devices.typical["default"])
+
+
+@on_sqlite
+async def test_pools_without_device_requests_have_no_typical_requests(harness: Harness, mirror: Mirror):
+    await harness.submit("plain", slots={"cpu": "2"})
+    await PoolAdmin(harness.database).change("default", PoolChange(profile="gpu"))
+    await mirror.load()
+    assert not mirror.cluster.devices.typical.get("default")
 
 
 @on_sqlite

@@ -77,16 +77,18 @@ class Statistics:
         return changed
 
     async def read_typical_requests(self, connection: Connection, pools: Iterable[Pool], cluster: Cluster) -> None:
-        """Read the typical device requests of pools that score by them; a change invalidates all scores."""
+        """Read the typical requests of pools that score by them; a change invalidates all scores."""
         time = asyncio.get_running_loop().time()
         for pool in pools:
             read_at = self._typical_read_at.get(pool.id, -_TYPICAL_SECONDS)
             if not _uses_typical_requests(pool.policy) or time - read_at < _TYPICAL_SECONDS:
                 continue
             self._typical_read_at[pool.id] = time
-            asked = await pending.common_device_requests(connection, pool.id)
-            total = sum(number for _, number in asked)
-            typical = [TypicalRequest(dict(request), max(1, number * 1000 // total)) for request, number in asked]
+            asked = await pending.typical_requests(connection, pool.id)
+            total = sum(common.tasks for common in asked)
+            typical = [
+                TypicalRequest(common.request, max(1, common.tasks * 1000 // total), common.models) for common in asked
+            ]
             if typical != list(cluster.devices.typical.get(pool.name, ())):
                 cluster.set_typical_requests(pool.name, typical)
 

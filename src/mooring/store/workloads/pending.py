@@ -42,6 +42,16 @@ from mooring.store.workloads.option_columns import decode_options
 
 _TYPICAL_KINDS = 100
 """Maximum number of different requests that count as typical."""
+
+
+class CommonRequest(NamedTuple):
+    """A request of tasks, the device models that they accept (empty: any), and the number of these tasks."""
+
+    request: Mapping[str, int]
+    models: frozenset[str]
+    tasks: int
+
+
 PLACEMENT_COLUMNS = [
     workloads.c[name]
     for name in (
@@ -334,21 +344,21 @@ async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_be
         )
 
 
-async def common_device_requests(
-    connection: AsyncConnection, pool_id: UUID, limit: int = 1000
-) -> list[tuple[tuple[tuple[str, int], ...], int]]:
-    """Return the most common requests for devices among a pool's newest workloads, with their numbers of tasks."""
+async def typical_requests(connection: AsyncConnection, pool_id: UUID, limit: int = 1000) -> list[CommonRequest]:
+    """Return the most common requests among a pool's newest workloads; none if no workload requests devices."""
     rows = await connection.execute(
-        select(workloads.c.requested_slots, workloads.c.replicas)
+        select(workloads.c.requested_slots, workloads.c.replicas, workloads.c.constraints)
         .where(workloads.c.pool_id == pool_id)
         .order_by(workloads.c.created_at.desc(), workloads.c.id)
         .limit(limit)
     )
-    asked: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for request, replicas in rows:
-        if any(amount and slot_type(slot).devices for slot, amount in request.items()):
-            asked[tuple(sorted(request.items()))] += replicas
-    return asked.most_common(_TYPICAL_KINDS)
+    asked: Counter[tuple[tuple[tuple[str, int], ...], frozenset[str]]] = Counter()
+    for request, replicas, constraints in rows:
+        models = [demand.models for demand in decode_constraints(constraints).devices]
+        asked[tuple(sorted(request.items())), frozenset().union(*models)] += replicas
+    if not any(amount and slot_type(slot).devices for request, _ in asked for slot, amount in request):
+        return []
+    return [CommonRequest(dict(request), models, n) for (request, models), n in asked.most_common(_TYPICAL_KINDS)]
 
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
