@@ -177,6 +177,11 @@ ENTRIES = {
     ),
     "leader": Entry(SERVER, "operations.leadership", "Show the leader; make it resign or run a scheduling pass."),
     "audit": Entry(SERVER, "operations.audit", "Check that the records of tasks, workloads, nodes and tenants agree."),
+    "simulate": Entry(
+        SERVER,
+        "operations.simulate",
+        "Replay a job log through the scheduler with a virtual clock, and show waits, slowdown and utilisation.",
+    ),
     "version": Entry(
         SERVER, "operations.audit", "Show the version of this command, and that of the server if it is reachable."
     ),
