@@ -1,12 +1,11 @@
 """Backfill on published job logs, against the published average bounded slowdowns.
 
-The machine is one node, a processor of the log is a core, and every event of the log is a pass of the scheduler over
-the jobs that the pending queue hands out, as in a server. The logs and their protocol are not part of the project:
-MOORING_TRACES names the folder that holds them.
+A processor of a log is a core. The logs and their protocol are not part of the project: MOORING_TRACES names the folder
+that holds them.
 
-KTH-SP2: all jobs with a run time and a requested time; also the first jobs as gangs over a node per processor.
-Lublin: ten sequences of jobs on an empty machine; the study's own rules differ from EASY's, so its head and its
-reservation are told to the scheduler from outside.
+KTH-SP2: the simulation replays all jobs on one node, and the first jobs as gangs over a node per processor.
+Lublin: ten sequences of jobs on one empty node. The study's own rules differ from EASY's, so a driver of its own passes
+its head and its reservation to the scheduler.
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ from statistics import mean
 from time import process_time
 from uuid import UUID
 
-from mooring.model.decisions import Placement
 from mooring.model.nodes.node import Node
-from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine, PoolPolicy
 from mooring.model.workloads.workload import LONG_AGO, Task, Workload
 from mooring.scheduling import Scheduler
 from mooring.scheduling.calendar.step_functions import NEVER
-from mooring.scheduling.queue.pending_queue import PendingQueue
 from mooring.scheduling.scheduler import Pass
+from mooring.simulation import jobs as simulation
+from mooring.simulation.engine import simulate
+from mooring.simulation.metrics import bounded_slowdown, figures_of
+from mooring.simulation.traces.swf import read_swf
 
 CORE = 1000
 EVERYTHING = 1 << 30
@@ -57,36 +58,25 @@ class Result:
 
     jobs: Sequence[Job]
     starts: dict[int, int]
-    processors: int
 
     @property
     def slowdown(self) -> float:
         """The average bounded slowdown."""
-        return mean(
-            max(1.0, (self.starts[job.number] - job.submitted + job.runs) / max(job.runs, 10)) for job in self.jobs
-        )
-
-    @property
-    def utilisation(self) -> float:
-        used = sum(job.processors * job.runs for job in self.jobs)
-        return used / (self.processors * (max(self.starts.values()) - min(job.submitted for job in self.jobs)))
+        return mean(bounded_slowdown(self.starts[job.number] - job.submitted, job.runs) for job in self.jobs)
 
 
 def run() -> dict[str, float]:
     figures: dict[str, float] = {}
-    jobs = kth_jobs()
+    machine = [Node(name="machine", allocatable={"cpu": 100 * CORE})]
+    jobs = kth_jobs(gangs=False)
     for name, rules in (
         ("easy", Backfill()),
         ("easy_shortest_first", Backfill(order=BackfillOrder.SHORTEST)),
         ("conservative", Backfill(depth=EVERYTHING)),
     ):
-        used = process_time()
-        figures[f"kth_{name}"] = simulated(jobs, 100, rules).slowdown
-        figures[f"kth_{name}_processor_seconds"] = process_time() - used
-        figures[f"kth_{name}_jobs_per_second"] = len(jobs) / (process_time() - used)
-    used = process_time()
-    figures["kth_gangs"] = simulated(jobs[:GANGS], 100, Backfill(), machine_of=Gangs).slowdown
-    figures["kth_gangs_jobs_per_second"] = GANGS / (process_time() - used)
+        figures |= _simulated(f"kth_{name}", machine, jobs, rules)
+    processors = [Node(name=f"machine-{number}", allocatable={"cpu": CORE}) for number in range(100)]
+    figures |= _simulated("kth_gangs", processors, kth_jobs(gangs=True)[:GANGS], Backfill())
     for backfilling in (False, True):
         for policy in SCORES:
             results = [lublin(sequence, policy, backfilling) for sequence in lublin_sequences()]
@@ -96,49 +86,16 @@ def run() -> dict[str, float]:
     return figures
 
 
-def simulated(
-    jobs: Sequence[Job],
-    processors: int,
-    rules: Backfill,
-    *,
-    machine_of: Callable[[int, Scheduler], Machine] | None = None,
-    all_in_every_pass: bool = False,
-) -> Result:
-    """The whole log under a pool that backfills.
-
-    `all_in_every_pass`: every waiting job takes part in every pass, which decides the same and takes longer.
-    """
-    scheduler = Scheduler(head_of_line=HeadOfLine.BACKFILL, backfill=rules, compiled=False)
-    machine = (machine_of or Machine)(processors, scheduler)
-    time = 0
-    queue = PendingQueue(scheduler.cluster, best=lambda waiting, number: scheduler.best(waiting, number, _at(time)))
-    queue.backfill_depths = {"default": rules.depth}
-    arrivals = sorted(jobs, key=lambda job: (job.submitted, job.number))
-    waiting: dict[int, Workload] = {}
-    position = 0
-    while position < len(arrivals) or waiting or machine.ends:
-        time = min(
-            arrivals[position].submitted if position < len(arrivals) else NEVER,
-            machine.ends[0][0] if machine.ends else NEVER,
-        )
-        while position < len(arrivals) and arrivals[position].submitted == time:
-            workload = waiting[arrivals[position].number] = machine.workload(arrivals[position])
-            queue.admit(workload)
-            position += 1
-        machine.end_jobs(time)
-        if all_in_every_pass:
-            for number in machine.started(list(waiting.values()), time):
-                del waiting[number]
-            continue
-        scheduler.cluster.timeline.advance(time)
-        untried, now = True, _at(time)
-        while untried and (taken := queue.take(now)):
-            result = scheduler.place(taken, now)
-            queue.add_unschedulable(result, scheduler.profile, now)
-            for number in machine.note_starts(result, time):
-                queue.forget(waiting.pop(number).id)
-            untried = queue.has_untried_work
-    return Result(jobs, machine.starts, processors)
+def _simulated(name: str, nodes: Sequence[Node], jobs: Sequence[simulation.Job], rules: Backfill) -> dict[str, float]:
+    policy = PoolPolicy("balanced", sequencer="fifo", head_of_line=HeadOfLine.BACKFILL, backfill=rules)
+    used = process_time()
+    outcomes = simulate(nodes, jobs, policy)
+    used = process_time() - used
+    return {
+        name: figures_of(outcomes, nodes).mean_bounded_slowdown,
+        f"{name}_processor_seconds": used,
+        f"{name}_jobs_per_second": len(jobs) / used,
+    }
 
 
 class Machine:
@@ -190,47 +147,6 @@ class Machine:
         return numbers
 
 
-class Gangs(Machine):
-    """A node of one core per processor; a job is a gang of tasks with a core each."""
-
-    def __init__(self, processors: int, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-        self.ends = []
-        self.starts = {}
-        self._jobs = {}
-        self._placements: dict[int, tuple[Placement, ...]] = {}
-        for number in range(processors):
-            scheduler.cluster.upsert(Node(name=f"machine-{number}", allocatable={"cpu": CORE}))
-
-    def workload(self, job: Job) -> Workload:
-        self._jobs[job.number] = job
-        number = UUID(int=job.number + 1)
-        return Workload(
-            id=number,
-            name=f"job-{job.number}",
-            request={"cpu": CORE},
-            tasks=tuple(Task(UUID(int=(number.int << 32) + index), index) for index in range(job.processors)),
-            gang=True,
-            created_at=_at(job.submitted),
-            time_limit_seconds=job.requested,
-        )
-
-    def end_jobs(self, time: int, most: int = EVERYTHING) -> None:
-        cluster = self.scheduler.cluster
-        while self.ends and self.ends[0][0] <= time:
-            placements = self._placements.pop(heappop(self.ends)[1])
-            rows = [cluster.row_of(placement.node_id) for placement in placements]
-            cluster.count_amounts([row for row in rows if row is not None], [{"cpu": CORE}] * len(rows), -1)
-            for placement in placements:
-                cluster.timeline.remove(placement.task_id)
-
-    def note_starts(self, result: Pass, time: int) -> list[int]:
-        for decision in result.decisions:
-            if decision.placements:
-                self._placements[decision.workload.id.int - 1] = decision.placements
-        return super().note_starts(result, time)
-
-
 def _at(second: int) -> datetime:
     return LONG_AGO + timedelta(seconds=second)
 
@@ -277,7 +193,7 @@ def lublin(jobs: Sequence[Job], policy: str, backfilling: bool) -> Result:
                 for number in machine.started(behind, time, others):
                     del waiting[number]
             break
-    return Result(jobs, machine.starts, 256)
+    return Result(jobs, machine.starts)
 
 
 SCORES: dict[str, Callable[[Job], tuple[float, ...]]] = {
@@ -287,9 +203,10 @@ SCORES: dict[str, Callable[[Job], tuple[float, ...]]] = {
 }
 
 
-def kth_jobs() -> list[Job]:
-    jobs = [job for job in _log("KTH-SP2-1996-2.swf.gz") if job.runs > 0 and job.requested > 0]
-    return [replace(job, runs=min(job.runs, job.requested)) for job in jobs]
+def kth_jobs(*, gangs: bool) -> list[simulation.Job]:
+    path = _file("KTH-SP2-1996-2.swf.gz")
+    with gzip.open(path, "rt") as lines:
+        return read_swf(lines, path.name, gangs=gangs)
 
 
 def lublin_sequences() -> list[list[Job]]:

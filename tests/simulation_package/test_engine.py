@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
 from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine, PoolPolicy
 from mooring.simulation.engine import simulate
@@ -70,6 +73,13 @@ def test_job_larger_than_the_cluster_never_starts_and_blocks_no_other():
     assert [outcome.start for outcome in outcomes] == [None, 1]
     figures = figures_of(outcomes, ONE_NODE)
     assert (figures.jobs, figures.never_started) == (2, 1)
+
+
+@pytest.mark.parametrize("option", [{"max_tasks_per_node": 1}, {"paused": True}, {"max_time_seconds": 5}])
+def test_pool_options_without_a_model_are_refused(option: dict[str, Any]):
+    policy = replace(fifo(HeadOfLine.STRICT), **option)
+    with pytest.raises(InvalidInput, match=next(iter(option))):
+        simulate(ONE_NODE, [job(0, 0, 10, 1)], policy)
 
 
 def test_figures_of_two_jobs():

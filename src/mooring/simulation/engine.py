@@ -7,11 +7,12 @@ their run time is over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from heapq import heappop, heappush
 
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
 from mooring.model.policy.pools import HeadOfLine, PoolPolicy
 from mooring.model.workloads.workload import Workload
@@ -23,6 +24,20 @@ from mooring.scheduling.scheduler import Scheduler
 from mooring.simulation.jobs import Job, workload_of
 
 _POOL = "default"
+_MODELLED = {
+    "profile",
+    "weights",
+    "scorer_options",
+    "filters",
+    "selector",
+    "selector_options",
+    "sequencer",
+    "factors",
+    "ageing_seconds",
+    "head_of_line",
+    "backfill",
+}
+"""Options of a pool that the simulation follows; the others must have their defaults."""
 _FEW_NODES = 64
 """Up to this many nodes, NumPy is faster than compiling the kernels."""
 
@@ -40,10 +55,23 @@ class JobOutcome:
 
 
 def simulate(nodes: Sequence[Node], jobs: Sequence[Job], policy: PoolPolicy) -> list[JobOutcome]:
-    """Return the outcome of every job, in the order of `jobs`, on nodes of one pool with this policy."""
+    """Return the outcome of every job, in the order of `jobs`, on nodes of one pool with this policy.
+
+    Raise InvalidInput for an option of the policy that the simulation does not model.
+    """
+    _check_modelled(policy)
     run = _Run(nodes, policy)
     run.replay(jobs)
     return [JobOutcome(job, run.starts.get(job.number)) for job in jobs]
+
+
+def _check_modelled(policy: PoolPolicy) -> None:
+    default = PoolPolicy(policy.profile)
+    for option in fields(policy):
+        if option.name not in _MODELLED and getattr(policy, option.name) != getattr(default, option.name):
+            raise InvalidInput(f"the simulation does not model the pool option {option.name!r}", code="not-modelled")
+    if policy.backfill.expectation is not default.backfill.expectation:
+        raise InvalidInput("the simulation expects running jobs to end at their limits", code="not-modelled")
 
 
 class _Run:
@@ -94,9 +122,13 @@ class _Run:
             for decision in result.decisions:
                 if decision.placements:
                     self._start(decision)
-                elif decision.outcome is not Outcome.WAITING:
-                    # No node will ever be able to run it.
+                elif decision.outcome is Outcome.IMPOSSIBLE:
                     self._queue.forget(decision.workload.id)
+                elif decision.outcome is Outcome.ERROR:
+                    assert decision.reason is not None
+                    raise InvalidInput(
+                        f"{decision.workload.name}: {decision.reason.message}", code=decision.reason.code
+                    )
             untried = self._queue.has_untried_work
 
     def _start(self, decision: Decision) -> None:
