@@ -7,8 +7,8 @@ import random
 import sys
 from contextlib import ExitStack
 
-from tests.servers import running_postgres
-from tests.system.schema.run import run
+from tests.servers import PostgresServer, running_postgres
+from tests.system.schema.run import Report, run
 from tests.system.schema.world import ROLES
 
 
@@ -27,11 +27,16 @@ def main() -> int:
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     with ExitStack() as stack:
         postgres = stack.enter_context(running_postgres()) if options.database == "postgresql" else None
-        reports = [run(role, options.seconds, seed, _say, postgres=postgres) for role in options.role or ROLES]
-    for report in reports:
-        for line in report.lines():
-            _say(line)
+        reports = [_run(role, options.seconds, seed, postgres) for role in options.role or ROLES]
     return int(any(report.problems for report in reports))
+
+
+def _run(role: str, seconds: float, seed: int, postgres: PostgresServer | None) -> Report:
+    """Print the report of a role as soon as it is complete: all of them take more than an hour."""
+    report = run(role, seconds, seed, _say, postgres=postgres)
+    for line in report.lines():
+        _say(line)
+    return report
 
 
 def _say(line: str) -> None:
