@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,14 +90,13 @@ def test_figures_of_two_jobs():
     assert figures.utilisation == {"cpu": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "published"), [(BackfillOrder.QUEUE, 92.577), (BackfillOrder.SHORTEST, 69.4)])
-def test_published_slowdowns_of_kth_sp2_are_reproduced(order: BackfillOrder, published: float):
-    folder = os.environ.get("MOORING_TRACES")
-    path = Path(folder or "", "swf", "KTH-SP2-1996-2.swf.gz")
-    if not folder or not path.exists():
-        pytest.skip("MOORING_TRACES names no folder with swf/KTH-SP2-1996-2.swf.gz")
-    with gzip.open(path, "rt") as lines:
-        jobs = read_swf(lines, path.name, gangs=False)
+def test_published_slowdowns_of_kth_sp2_are_reproduced(
+    trace: Callable[[str], Path], order: BackfillOrder, published: float
+):
+    with gzip.open(trace("swf/KTH-SP2-1996-2.swf.gz"), "rt") as lines:
+        jobs = read_swf(lines, "KTH-SP2", gangs=False)
     assert len(jobs) == 28_481
     machine = [Node(name="machine", allocatable={"cpu": 100_000})]
     figures = figures_of(simulate(machine, jobs, fifo(HeadOfLine.BACKFILL, order=order)), machine)

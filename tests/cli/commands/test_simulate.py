@@ -31,6 +31,14 @@ def test_simulate_prints_the_figures_of_a_log(anonymous: Mooring, log: Path, clu
     assert (figures["jobs"], figures["mean_wait_seconds"], figures["utilisation"]) == (2, 50, {"cpu": 1.0})
 
 
+def test_simulate_reads_accounting_of_slurm(anonymous: Mooring, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    rows = ("1|2026-03-01T08:00:00|00:01:40|UNLIMITED|4", "2|2026-03-01T08:00:00|00:00:50|00:01:00|4")
+    path.write_text("\n".join(("JobID|Submit|Elapsed|Timelimit|NCPUS", *rows, "")))
+    result = anonymous("simulate", "--trace", str(path), "--cpu", "4", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["mean_wait_seconds"]) == (0, 50)
+
+
 def test_simulate_writes_a_row_per_job(anonymous: Mooring, log: Path, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.csv"
     assert anonymous("simulate", "--trace", str(log), "--cpu", "4", "--jobs", str(jobs)).exit_code == 0

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mooring.model.errors import InvalidInput
 from mooring.simulation.jobs import Job
+from mooring.simulation.traces.processors import invalid, processor_job
 
 _COLUMNS = 18
 _NUMBER, _SUBMITTED, _RUN, _USED, _REQUESTED, _LIMIT, _USER = 0, 1, 3, 4, 7, 8, 11
-_CORE = 1000
-_MOST_SECONDS, _MOST_PROCESSORS = 1 << 40, 1 << 30
 
 
 def read_swf(lines: Iterable[str], name: str, *, gangs: bool) -> list[Job]:
     """Return the jobs that have a run time, a time limit and processors.
 
-    With `gangs` a job is a gang of tasks with a core each; otherwise it is one task. A job runs no longer than its
-    limit, as if it were stopped there.
+    With `gangs` a job is a gang of tasks with a core each; otherwise it is one task.
     """
     jobs: list[Job] = []
     for number, line in enumerate(lines, 1):
@@ -25,25 +22,24 @@ def read_swf(lines: Iterable[str], name: str, *, gangs: bool) -> list[Job]:
         if not fields or fields[0].startswith(";"):
             continue
         if len(fields) != _COLUMNS:
-            raise _invalid(f"{name}, line {number}: {len(fields)} columns; SWF has {_COLUMNS}")
+            raise invalid(f"{name}, line {number}: {len(fields)} columns; SWF has {_COLUMNS}")
         submitted, run, used, requested, limit = (
             _whole(fields[at], at, f"{name}, line {number}") for at in (_SUBMITTED, _RUN, _USED, _REQUESTED, _LIMIT)
         )
         processors = requested if requested > 0 else used
         if run <= 0 or limit <= 0 or processors <= 0:
             continue
-        if submitted < 0 or max(submitted, run, limit) > _MOST_SECONDS or processors > _MOST_PROCESSORS:
-            raise _invalid(f"{name}, line {number}: a time is negative, or a value is too large")
         jobs.append(
-            Job(
-                number=len(jobs),
-                name=f"job-{fields[_NUMBER]}",
+            processor_job(
+                len(jobs),
+                f"job-{fields[_NUMBER]}",
                 submitted=submitted,
-                run_seconds=min(run, limit),
+                run_seconds=run,
                 limit_seconds=limit,
-                request={"cpu": _CORE if gangs else processors * _CORE},
-                tasks=processors if gangs else 1,
+                processors=processors,
                 user=fields[_USER] if fields[_USER] != "-1" else "",
+                gangs=gangs,
+                where=f"{name}, line {number}",
             )
         )
     return jobs
@@ -53,8 +49,4 @@ def _whole(text: str, at: int, where: str) -> int:
     try:
         return int(float(text))
     except (ValueError, OverflowError):
-        raise _invalid(f"{where}: column {at + 1} is {text[:20]!r}, not a number") from None
-
-
-def _invalid(message: str) -> InvalidInput:
-    return InvalidInput(message, code="invalid-trace")
+        raise invalid(f"{where}: column {at + 1} is {text[:20]!r}, not a number") from None

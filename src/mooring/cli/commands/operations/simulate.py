@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 app = App()
 
+_MOST_LINE_CHARACTERS = 1 << 20
+
 _COLUMNS = (
     Column("JOBS", number=True),
     Column("NEVER STARTED", number=True),
@@ -37,7 +40,9 @@ _COLUMNS = (
 @app.command(rich_help_panel=SERVER)
 @with_groups
 def simulate(
-    trace: Annotated[Path, typer.Option(metavar="FILE", help="Job log in the Standard Workload Format, or .swf.gz.")],
+    trace: Annotated[
+        Path, typer.Option(metavar="FILE", help="Job log: Standard Workload Format, or `sacct --parsable2`; also .gz.")
+    ],
     cpu: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Cores of each node.")],
     nodes: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Number of nodes (default 1).")] = 1,
     sequencer: Annotated[
@@ -89,17 +94,20 @@ def simulate(
 
 
 def _read(path: Path, *, gangs: bool) -> list[Job]:
+    from mooring.simulation.traces.sacct import is_sacct, read_sacct
     from mooring.simulation.traces.swf import read_swf
 
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            found = read_swf(lines, path.name, gangs=gangs)
+            first = lines.readline(_MOST_LINE_CHARACTERS)
+            read = read_sacct if is_sacct(first) else read_swf
+            found = read(chain([first], lines), path.name, gangs=gangs)
     except (OSError, EOFError) as problem:
         raise InvalidInput(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
     except UnicodeDecodeError as problem:
         raise InvalidInput(f"{path} is not a text file", code="invalid-trace") from problem
     if not found:
-        raise InvalidInput(f"{path} has no job with a run time, a time limit and processors", code="invalid-trace")
+        raise InvalidInput(f"{path} has no job with a run time and processors", code="invalid-trace")
     return found
 
 
