@@ -40,10 +40,11 @@ from mooring.store.workloads.idempotency import Answered, Key
 from mooring.store.workloads.mounts import Mounted
 from mooring.store.workloads.option_columns import encode_options
 
+# CROSS JOIN makes SQLite look up each name; it would otherwise read all workloads of a user who submits many names.
 _NAMES = batch_sql.Statement(
     """
-    SELECT i.ordinal, w.id FROM {rows} i
-    JOIN workloads w ON w.user_id = i.user_id AND w.name = i.name WHERE w.ended_at IS NULL
+    SELECT i.ordinal, w.id FROM {rows} i CROSS JOIN workloads w
+    WHERE w.user_id = i.user_id AND w.name = i.name AND w.ended_at IS NULL
     """,
     {"user_id": "uuid", "name": "text"},
 )
