@@ -3,9 +3,11 @@
 Pods arrive one after the other on 1,213 empty nodes, up to 130 % of the GPU capacity; one that does not fit is dropped
 and none ends. The figure is the GPU capacity left unallocated, in percent, when 100 % of it has been requested: the
 mean over the seeds and the standard deviation between them. Profiles learn the demand from the pods that have arrived.
+Below them stand the proven floors: what any policy leaves, even one that knows all arrivals in advance.
 
 The traces are not part of the project: MOORING_TRACES names the folder that holds them. MOORING_PACKING_SEEDS (default
-10) is the number of seeds, MOORING_PACKING_VARIANTS (default: all) the variants, separated by commas.
+10) is the number of seeds, MOORING_PACKING_VARIANTS (default: all) the variants, separated by commas, and
+MOORING_PACKING_PROFILES (default: locality,gpu) the profiles.
 """
 
 from __future__ import annotations
@@ -13,29 +15,37 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean, pstdev
 from time import process_time
 from typing import TypeAlias
 
 from benchmarks.backfill import FOLDER
-from mooring import Node, Scheduler, TypicalRequest, Workload
+from mooring import Node, Scheduler, Workload
 from mooring.model.resources.devices import WHOLE, Device, DeviceDemand
 from mooring.model.workloads.constraints import Constraints
 from mooring.scheduling.compiled import compilation
 from mooring.scheduling.plugins.profiles import Registry
 
-PROFILES = ("locality", "gpu")
-REFRESH = 500
-"""Arrivals between two updates of the learned demand."""
-WINDOW = 2_000
-"""Arrivals that the demand is learned from."""
-MIN_LEARNED = 100
-"""Arrivals before the first update."""
+PROFILES = "locality,gpu"
+BATCH = 500
+"""Arrivals that are placed by one call."""
+FLOORS = {
+    "default": 3.06,
+    "cpu050": 3.06,
+    "cpu200": 3.06,
+    "cpu250": 3.06,
+    "gpushare40": 4.32,
+    "gpushare80": 8.59,
+    "gpushare100": 10.83,
+    "gpuspec10": 3.11,
+    "gpuspec33": 3.43,
+    "multigpu20": 2.62,
+    "multigpu40": 1.95,
+}
+"""By variant, in percent: the configuration linear program, solved by column generation with exact pricing."""
 
 Row: TypeAlias = Mapping[str, str]
 
@@ -56,7 +66,9 @@ def run() -> dict[str, float]:
     for variant in chosen.split(",") if chosen else variants():
         for policy in ("BestFit", "FGD"):
             figures[f"{variant}_{policy.lower()}_published"] = published(variant, policy)
-        for profile in PROFILES:
+        if variant in FLOORS:
+            figures[f"{variant}_floor"] = FLOORS[variant]
+        for profile in (os.environ.get("MOORING_PACKING_PROFILES") or PROFILES).split(","):
             results = [replayed(variant, seed, profile) for seed in sorted(arrivals(variant))[:seeds]]
             unallocated = [result.unallocated_percent for result in results]
             figures[f"{variant}_{profile}"] = mean(unallocated)
@@ -75,13 +87,9 @@ def replayed(variant: str, seed: int, profile: str) -> Result:
     arrived = allocated = rejected = 0
     seconds = 0.0
     at_capacity: list[float] = []
-    for first, last in batches(len(order)):
-        arriving = [pods[row] for row in order[first:last]]
+    for first in range(0, len(order), BATCH):
+        arriving = [pods[row] for row in order[first : first + BATCH]]
         began = process_time()
-        if first >= MIN_LEARNED:
-            scheduler.cluster.set_typical_requests(
-                "default", typical_requests([pods[row] for row in order[max(first - WINDOW, 0) : first]])
-            )
         decisions = scheduler.place(arriving).decisions
         seconds += process_time() - began
         for decision in decisions:
@@ -92,22 +100,6 @@ def replayed(variant: str, seed: int, profile: str) -> Result:
             if round(100 * arrived / capacity) == 100:
                 at_capacity.append(round(100 * allocated / capacity, 2))
     return Result(100 - mean(at_capacity), rejected, len(order) / seconds)
-
-
-def batches(total: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of arrivals between updates of the learned demand."""
-    bounds = [0, MIN_LEARNED, *range(REFRESH, total, REFRESH), total]
-    yield from pairwise(bounds)
-
-
-def typical_requests(recent: Sequence[Workload]) -> list[TypicalRequest]:
-    """Return the distinct requests among recent arrivals, with their numbers as weights."""
-    counted = Counter((tuple(sorted(each.request.items())), models_of(each)) for each in recent)
-    return [TypicalRequest(dict(request), number, models) for (request, models), number in counted.items()]
-
-
-def models_of(pod: Workload) -> frozenset[str]:
-    return frozenset().union(*(demand.models for demand in pod.constraints.devices))
 
 
 def nodes(ranks: Sequence[int]) -> list[Node]:

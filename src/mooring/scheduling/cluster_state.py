@@ -14,6 +14,7 @@ from mooring.scheduling.calendar.withheld import Plans
 from mooring.scheduling.cluster.columns import ClusterColumns
 from mooring.scheduling.cluster.footprints import Footprint
 from mooring.scheduling.cluster.placed_tasks import PlacedTasks
+from mooring.scheduling.expected_fill.pools import ExpectedFill
 
 
 class Cluster(ClusterColumns):
@@ -33,6 +34,8 @@ class Cluster(ClusterColumns):
         """Remaining capacity of timeslots for their own work."""
         self.plans = Plans(self, self.timeline)
         """Needs of planned starts beyond amounts, withheld from other work."""
+        self.expected_fill = ExpectedFill(self)
+        """The demand to come and the prices of capacity, for the scorer of that name."""
         for node in nodes:
             self.upsert(node)
 

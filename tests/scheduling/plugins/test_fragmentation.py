@@ -1,4 +1,4 @@
-"""The scorer that keeps what is left of devices useful, and the profile `gpu` that is built on it."""
+"""The scorer that keeps the remaining capacity of devices useful for typical requests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mooring.scheduling.cluster.shapes import shape_of
 from mooring.scheduling.cluster.typical_requests import TypicalRequest
 from mooring.scheduling.plugins.scorers.fragmentation import FragmentationScorer, fragment
 
+FRAGMENTATION = Registry().profile("gpu", weights={"fragmentation": 100})
 HALF_OR_WHOLE = [TypicalRequest({"gpu": 500}, 3), TypicalRequest({"gpu": 1000}, 1)]
 
 
@@ -75,7 +76,7 @@ def test_the_score_is_half_without_change_and_falls_with_fragmentation():
 @pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
 def test_the_profile_takes_the_device_that_keeps_the_others_useful(compiled: bool) -> None:
     """The tightest fit for 0.3 is the device with 0.5; what is asked for here are halves, and 0.9 leaves one."""
-    profile = Registry().profile("gpu")
+    profile = FRAGMENTATION
     scheduler = Scheduler(cluster=cluster_of([machine("a", 500, 900)]), profile=profile, compiled=compiled)
     assert [share.device for share in scheduler.decide(work(gpu=300)).placements[0].devices] == [1]
     tightest = Scheduler(cluster=cluster_of([machine("a", 500, 900)]), compiled=compiled)
@@ -86,14 +87,14 @@ def test_the_profile_takes_the_device_that_keeps_the_others_useful(compiled: boo
 def test_tasks_without_devices_avoid_nodes_whose_devices_would_lose_their_cpu(compiled: bool) -> None:
     nodes = [machine("a", 1000, cpu=4000), Node(name="b", allocatable={"cpu": 4000})]
     typical = [TypicalRequest({"gpu": 1000, "cpu": 2000})]
-    scheduler = Scheduler(cluster=cluster_of(nodes, typical), profile=Registry().profile("gpu"), compiled=compiled)
+    scheduler = Scheduler(cluster=cluster_of(nodes, typical), profile=FRAGMENTATION, compiled=compiled)
     assert [placement.node_name for placement in scheduler.decide(work(3, cpu=1500)).placements] == ["a", "b", "b"]
 
 
 def test_typical_requests_may_change_between_passes():
     for compiled in (False, True):
         cluster = Cluster([machine("a", 500, 900), machine("b", 500, 900)])
-        scheduler = Scheduler(cluster=cluster, profile=Registry().profile("gpu"), compiled=compiled)
+        scheduler = Scheduler(cluster=cluster, profile=FRAGMENTATION, compiled=compiled)
         cluster.set_typical_requests("default", [TypicalRequest({"gpu": 900})])
         assert [share.device for share in scheduler.decide(work(gpu=300)).placements[0].devices] == [0]
         cluster.set_typical_requests("default", HALF_OR_WHOLE)

@@ -264,6 +264,11 @@ class ClusterColumns:
         if self.devices.set_typical_requests(pool, tuple(typical)):
             self.changes.note(self.rows_of_pool(pool).tolist())
 
+    def set_learned_requests(self, pool: str, learned: Iterable[TypicalRequest]) -> None:
+        """Set the requests learned from the workloads of a pool, which count unless typical ones are set."""
+        self.devices.set_learned_requests(pool, tuple(learned))
+        self.changes.note(self.rows_of_pool(pool).tolist())
+
     @property
     def vocabulary(self) -> int:
         """Incremented when something new appears that may make plugins concern more shapes."""

@@ -35,9 +35,13 @@ class DeviceColumns:
         self.columns: dict[str, DeviceColumn] = {}
         """By slot, if some node has devices of it."""
         self.typical: dict[str, tuple[TypicalRequest, ...]] = {}
-        """By pool."""
+        """By pool, as set."""
+        self.learned: dict[str, tuple[TypicalRequest, ...]] = {}
+        """By pool, from the workloads that arrived; used for pools without typical ones."""
         self.rules = 0
         """Incremented when allocation rules change or a new kind of device appears."""
+        self.demand_changes = 0
+        """Incremented when the typical requests of a pool change."""
         self._fragmented: set[str] = set()
         self._rows = rows
 
@@ -53,8 +57,8 @@ class DeviceColumns:
         return True
 
     def typical_of(self, pool: str) -> Sequence[TypicalRequest]:
-        """Return the typical requests of a pool, or the fallback."""
-        return self.typical.get(pool) or FALLBACK
+        """Return the typical requests of a pool: as set, else as learned, else the fallback."""
+        return self.typical.get(pool) or self.learned.get(pool) or FALLBACK
 
     def set_typical_requests(self, pool: str, typical: tuple[TypicalRequest, ...]) -> bool:
         """Return whether this is a change."""
@@ -62,8 +66,13 @@ class DeviceColumns:
         if typical == self.typical.get(pool, ()):
             return False
         self.typical[pool] = typical
-        self.rules += 1
+        self.demand_changes += 1
         return True
+
+    def set_learned_requests(self, pool: str, learned: tuple[TypicalRequest, ...]) -> None:
+        check_typical(learned)
+        self.learned[pool] = learned
+        self.demand_changes += 1
 
     def write(self, row: int, node: Node, offered_and_taken: Callable[[str], tuple[int, int]]) -> bool:
         """Write a node, given its allocatable and taken amounts by slot. Return whether anything changed."""
@@ -79,7 +88,8 @@ class DeviceColumns:
 
     def copy_rules(self, other: DeviceColumns) -> None:
         """Copy the allocation rules."""
-        self.typical, self._fragmented = dict(other.typical), set(other._fragmented)
+        self.typical, self.learned = dict(other.typical), dict(other.learned)
+        self._fragmented = set(other._fragmented)
         self.rules += 1
 
     def copy_free(self, row: int, other: DeviceColumns, other_row: int) -> None:
@@ -113,6 +123,10 @@ class DeviceColumn:
         self.slot = slot
         self.quantum = slot_type(slot).quantum
         self.models: Codes[str | None] = Codes(NO_MODELS.values)
+        self.model_sets: Codes[frozenset[str | None]] = Codes((frozenset({None}),))
+        """The sets of models that the devices of a node have."""
+        self.models_on: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        """[row]: the code of its set of models."""
         self.unequal: set[int] = set()
         """Rows with devices of several models, memories or sizes."""
         self.odd: set[int] = set()
@@ -130,9 +144,9 @@ class DeviceColumn:
         """The code of the model; 0 if unknown."""
 
     @property
-    def kinds(self) -> tuple[bool, bool, int]:
-        """The presence of unequal rows and of odd rows, and the number of models seen."""
-        return bool(self.unequal), bool(self.odd), len(self.models.values)
+    def kinds(self) -> tuple[bool, bool, int, int]:
+        """The presence of unequal rows and of odd rows, and the numbers of models and of sets of models seen."""
+        return bool(self.unequal), bool(self.odd), len(self.models.values), len(self.model_sets.values)
 
     def write(self, row: int, node: Node, offered: int, taken: int) -> bool:
         """Write the devices of a node. Return whether anything changed."""
@@ -148,6 +162,7 @@ class DeviceColumn:
         if np.array_equal(self._table[:, row], now):
             return False
         self._table[:, row] = now
+        self.models_on[row] = self.model_sets.code(frozenset({each.model for each in devices} or {None}))
         sizes = {device.capacity for device in devices}
         _note(self.unequal, row, len({(each.model, each.memory, each.capacity) for each in devices}) > 1)
         _note(self.odd, row, max(sizes, default=0) > WHOLE or (len(devices) > 1 and WHOLE not in sizes))
@@ -155,11 +170,13 @@ class DeviceColumn:
 
     def clear(self, row: int) -> None:
         self._table[:, row] = 0
+        self.models_on[row] = 0
         self.unequal.discard(row)
         self.odd.discard(row)
 
     def grow(self, rows: int) -> None:
         self._use(np.pad(self._table, ((0, 0), (0, rows - self._table.shape[1]), (0, 0))))
+        self.models_on = np.pad(self.models_on, (0, rows - len(self.models_on)))
 
     def least(self, demand: DeviceDemand, rows: NDArray[np.intp]) -> Shares:
         """Return the smallest share of every device that satisfies a demand; UNSUITABLE for another model."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mooring.scheduling.cluster.arrays import Rows
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.compiled import layout
+from mooring.scheduling.compiled.expected_fill.arrays import FillArrays
 from mooring.scheduling.compiled.key_layout import KeyLayout
 from mooring.scheduling.compiled.lowering import LoweredProfile
 from mooring.scheduling.compiled.request_tables import RequestTables
@@ -45,11 +46,12 @@ def new_nodes(cluster: Cluster, devices: NDArray[np.int64]) -> layout.Nodes:
         models=np.zeros(capacity, dtype=np.int64),
         fragmentation=np.full(capacity, layout.UNKNOWN, dtype=np.int64),
         device_scratch=np.zeros(devices.shape[1], dtype=np.int64),
+        fill=np.zeros((3, capacity), dtype=np.int32),
     )
 
 
 def new_shapes(
-    cluster: Cluster, lowered: LoweredProfile, keys: KeyLayout, tables: RequestTables, mode: int
+    cluster: Cluster, lowered: LoweredProfile, keys: KeyLayout, tables: RequestTables, fill: FillArrays, mode: int
 ) -> layout.Shapes:
     """Return the arrays of shapes, with the profile and without any shape."""
     capacity, slots = cluster.capacity, len(cluster.allocatable)
@@ -72,6 +74,7 @@ def new_shapes(
         thresholds=tables.thresholds,
         typical=tables.typical,
         allowed=tables.allowed,
+        fill=fill,
     )
 
 
@@ -107,6 +110,7 @@ def new_key_cache(capacity: int, groups: int) -> layout.KeyCache:
         feasible=np.zeros((entries, groups), dtype=np.int32),
         cluster_wide_counts=np.zeros((entries, _MAX_HOST_TERMS), dtype=np.int64),
         level_counts=np.zeros((entries, 2, layout.LEVELS), dtype=np.int32),
+        price_changes=np.zeros(entries, dtype=np.int64),
         highest_levels=np.zeros((entries, 2), dtype=np.int32),
         scratch=np.zeros(capacity, dtype=np.int64),
         group_keys=np.zeros(groups, dtype=np.int64),
@@ -134,6 +138,7 @@ def _profile(lowered: LoweredProfile, keys: KeyLayout, mode: int) -> NDArray[np.
     profile[layout.UNUSED_CAPABILITY] = lowered.unused_capability
     profile[layout.PLUGIN] = lowered.plugin
     profile[layout.FRAGMENTATION] = lowered.fragmentation
+    profile[layout.EXPECTED_FILL] = lowered.expected_fill
     if lowered.normalised is not None:
         profile[layout.NORMALISED] = 1
         profile[layout.POINTS_LEAST_ALLOCATED] = lowered.normalised.least_allocated

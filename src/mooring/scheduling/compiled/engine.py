@@ -26,6 +26,7 @@ from mooring.scheduling.compiled.array_allocation import (
     with_more_classes,
     with_more_shapes,
 )
+from mooring.scheduling.compiled.expected_fill.tables import FillTables
 from mooring.scheduling.compiled.key_layout import KeyLayout
 from mooring.scheduling.compiled.lowering import LoweredProfile, StaticKey, lower_profile
 from mooring.scheduling.compiled.placement_batch import Batch, Placements, new_results, queue_of
@@ -74,8 +75,9 @@ class Engine:
         self._classes: dict[tuple[StaticKey, tuple[int, ...]], int] = {}
         self._class_shapes: list[tuple[Shape, tuple[int, ...]]] = []
         self._seen = self._static_seen = self._membership = -1
-        self._capacity = self._slots = self._vocabulary = self._device_rules = -1
+        self._capacity = self._slots = self._vocabulary = self._device_rules = self._demand_changes = -1
         self._request_tables: RequestTables
+        self._fill: FillTables
         self._keys: KeyLayout
 
     @property
@@ -99,6 +101,7 @@ class Engine:
             or self._slots != len(cluster.allocatable)
             or self.nodes.taken is not cluster.taken
             or self._device_rules != cluster.devices.rules
+            or (self.lowered.fragmentation and self._demand_changes != cluster.devices.demand_changes)
             or (self._device_column is not None and self.nodes.devices is not self._device_column.free)
             or len(self._shapes) > _MAX_SHAPES
             or len(self._classes) > _MAX_CLASSES
@@ -112,6 +115,7 @@ class Engine:
             # Plugins may concern shapes that they did not concern before: every shape is looked at again.
             self._vocabulary = cluster.vocabulary
             self._forget_codes()
+        self._sync_expected_fill()
         if self._seen == cluster.changes.revision:
             return True
         rows = cluster.changes.since(self._seen)
@@ -320,7 +324,7 @@ class Engine:
         assert lowered is not None
         self._capacity, self._slots = cluster.capacity, len(cluster.allocatable)
         self._vocabulary = cluster.vocabulary
-        self._device_rules = cluster.devices.rules
+        self._device_rules, self._demand_changes = cluster.devices.rules, cluster.devices.demand_changes
         self._forget_codes()
         self._shapes, self._weights = [], []
         self._constraints_of, self._constraints, self._index_of = [], [], {}
@@ -331,12 +335,21 @@ class Engine:
         self._request_tables = RequestTables(cluster.devices.typical, models)
         self._keys = KeyLayout.of(self._capacity, lowered.total_weight)
         self.nodes = new_nodes(cluster, devices)
-        self.shapes = new_shapes(cluster, lowered, self._keys, self._request_tables, self.mode)
+        self._fill = FillTables(cluster, used=lowered.expected_fill > 0, devices=devices.shape[1])
+        self._fill.sync()
+        self.shapes = new_shapes(cluster, lowered, self._keys, self._request_tables, self._fill.arrays, self.mode)
         self.topology = TopologyCounters(cluster, lowered)
         self._empty_key_cache()
         self._copy_precedence()
         self._copy_rows(np.arange(self._capacity))
         self._mark_seen()
+
+    def _sync_expected_fill(self) -> None:
+        """Take over the demand by which the expected fill is measured; every score follows from it."""
+        if self._fill.sync():
+            self.shapes = self.shapes._replace(fill=self._fill.arrays)
+            self._fill.write_rows(np.arange(self._capacity), self.nodes.fill)
+            self.key_cache.position[:] = layout.NEVER
 
     def _forget_codes(self) -> None:
         self._codes, self._codes_with_closed_rows = {}, {}
@@ -373,6 +386,7 @@ class Engine:
         nodes.fragmentation[rows] = layout.UNKNOWN
         if self._device_column is not None:
             nodes.models[rows] = self._device_column.model[rows, 0]
+        self._fill.write_rows(rows, nodes.fill)
         nodes.inverse_by_slot[:, rows] = inverse
         nodes.inverse_by_row[rows] = inverse.T
 
@@ -444,6 +458,13 @@ class Engine:
         fields[layout.REQUEST_TABLE] = self._request_tables.number(shape.pool)
         for request in lowered.device_requests(shape, cluster):
             fields[layout.WHOLE_DEVICES], fields[layout.DEVICE_SHARE] = divmod(request.amount, WHOLE)
+        if lowered.expected_fill:
+            fields[layout.FILL_POOL] = self._fill.number_of(shape.pool)
+            fields[layout.FILL_KIND] = self._fill.kind(
+                int(take[cluster.slot("cpu")]), int(fields[layout.WHOLE_DEVICES]), int(fields[layout.DEVICE_SHARE])
+            )
+            self.shapes = self.shapes._replace(fill=self._fill.arrays)
+            self._sync_expected_fill()
         self.shapes.uncounted[code] = demand.uncounted[:, 0]
         if lowered.normalised is not None:
             fields[layout.TAINTS], fields[layout.PREFERRED_NODES] = lowered.normalised.weights(shape, cluster)

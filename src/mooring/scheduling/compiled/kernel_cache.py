@@ -51,10 +51,10 @@ def cache_directory() -> str | None:
 def source_hash(package: Path) -> str | None:
     """Return a hash of the names and contents of a package's modules; None if it was installed without sources."""
     digest = hashlib.blake2b(digest_size=8)
-    modules = sorted(package.glob("*.py"))
+    modules = sorted(package.rglob("*.py"))
     for module in modules:
         source = module.read_bytes()
-        digest.update(f"{module.name}\0{len(source)}\0".encode())
+        digest.update(f"{module.relative_to(package)}\0{len(source)}\0".encode())
         digest.update(source)
     return digest.hexdigest() if modules else None
 

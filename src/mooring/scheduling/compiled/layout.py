@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.resources import devices
+from mooring.scheduling.compiled.expected_fill.arrays import FillArrays
 
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
@@ -70,8 +71,10 @@ AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
     WHOLE_DEVICES,
     DEVICE_SHARE,
     REQUEST_TABLE,
-) = range(17)
-SHAPE_FIELDS = 17
+    FILL_POOL,
+    FILL_KIND,
+) = range(19)
+SHAPE_FIELDS = 19
 
 # Fields of a kernel term.
 KIND, VIEW, HOST, LEVEL, COUNTER, LIMIT, SELF, BASE, MIN_DOMAINS, WEIGHT = range(10)
@@ -98,8 +101,9 @@ PREFERRED_TASKS scores BASE where the count is above 0 (LIMIT 1) or where it is 
     POINTS_BALANCED,
     PLUGIN,
     FRAGMENTATION,
-) = range(16)
-PROFILE_FIELDS = 16
+    EXPECTED_FILL,
+) = range(17)
+PROFILE_FIELDS = 17
 
 # Fields of a request table, of a threshold in it (the requests that need the same device share), and of a request.
 FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(3)
@@ -149,6 +153,9 @@ class Nodes(NamedTuple):
     """[row]: of its devices as they are, or UNKNOWN."""
     device_scratch: Int64s
     """[device]: free parts during a calculation about one row."""
+    fill: Int32s
+    """[field, row], for the expected fill: the state of the node or NO_STATE, the number of its pool or -1, and the
+    class of its models."""
 
 
 class Shapes(NamedTuple):
@@ -185,6 +192,7 @@ class Shapes(NamedTuple):
     """[field, request]"""
     allowed: Int64s
     """[model, request]: weight of the request, 0 if it cannot use devices of the model."""
+    fill: FillArrays
 
 
 class Counters(NamedTuple):
@@ -246,6 +254,8 @@ class KeyCache(NamedTuple):
     """[entry, term]: the counts that terms on single rows depended on when the leaves were scored."""
     level_counts: Int32s
     """[entry, kind, level]: number of feasible leaves at the level."""
+    price_changes: Int64s
+    """[entry]: number of changes of the prices by which the leaves were scored."""
     highest_levels: Int32s
     """[entry, kind]: the highest level among the feasible leaves when they were scored."""
     scratch: Int64s

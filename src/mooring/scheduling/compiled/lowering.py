@@ -73,6 +73,7 @@ class LoweredProfile:
     balanced: int = 0
     unused_capability: int = 0
     fragmentation: int = 0
+    expected_fill: int = 0
     plugin: int = 0
     """The weight of the scorer that has its own compiled formula."""
     kernel: layout.RowScore = scorer_kernel.NO_ROW_SCORE
@@ -199,7 +200,10 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
         if with_scorer is None:
             return None
         lowered = with_scorer
-    if lowered.fragmentation and "devices" not in lowered.kernel_filters:
+    if (lowered.fragmentation or lowered.expected_fill) and "devices" not in lowered.kernel_filters:
+        return None
+    if lowered.fragmentation and lowered.expected_fill:
+        # The first scorer that chooses devices decides; the kernels know one of them at a time.
         return None
     if "devices" in lowered.kernel_filters and "resources" not in lowered.kernel_filters:
         # Failed requests are remembered by their amounts: a larger amount of devices fails where a smaller one does.
@@ -256,6 +260,8 @@ def _with_formula(lowered: LoweredProfile, formula: KernelFormula, weight: int) 
             return replace(lowered, unused_capability=weight)
         case "fragmentation":
             return replace(lowered, fragmentation=weight)
+        case "expected_fill":
+            return replace(lowered, expected_fill=weight)
 
 
 def _tiers(shape: Shape, cluster: Cluster, rows: Rows, steps: tuple[int, int]) -> NDArray[np.int64]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mooring.scheduling.compiled.expected_fill.arrays import CHANGES, CPU_STEP, NO_STATE, STATE
+from mooring.scheduling.compiled.expected_fill.prices import write_costs
+from mooring.scheduling.compiled.expected_fill.scores import begin_workload, best_device
 from mooring.scheduling.compiled.kernel_cache import compiled, inlined, merged
 from mooring.scheduling.compiled.layout import (
     ALWAYS_REBUILD,
@@ -20,6 +23,8 @@ from mooring.scheduling.compiled.layout import (
     DOMAIN_TERMS,
     DOMINATED,
     ENTRY,
+    EXPECTED_FILL,
+    FILL_POOL,
     FIRST_TERM,
     FRAGMENTATION,
     HOST,
@@ -102,6 +107,8 @@ def place(
         count = queue.tasks[workload]
         tasks_at_once = count if task_shape >= 0 else np.int32(1)
         results.feasible[workload] = 0
+        if shapes.profile[EXPECTED_FILL] > 0:
+            begin_workload(nodes, shapes.fill, shapes.fields[shape, FILL_POOL])
         while found < count:
             if plain and known_to_fail(shapes, shape):
                 cache.statistics[DOMINATED] += 1
@@ -164,10 +171,7 @@ def pick(
     spread: bool,
     plugin: RowScore,
 ) -> tuple[Number, Number]:
-    """Return the best key for a task and the number of feasible rows.
-
-    They come from the cache if few rows changed since it was used, else from a scan.
-    """
+    """Return the best key for a task and the number of feasible rows: cached if few rows changed, else by a scan."""
     fields = shapes.fields
     mode = shapes.profile[MODE]
     rows, head = cache.scratch.shape[0], nodes.head[0]
@@ -175,6 +179,9 @@ def pick(
     fields[shape, USED] = head
     recent = gap * ROW_COST * 2 <= rows
     near = entry >= 0 and (head - cache.position[entry]) * ROW_COST <= rows
+    if shapes.profile[EXPECTED_FILL] > 0:
+        write_costs(shapes.fill, fields[shape, FILL_POOL], fields[shape, WHOLE_DEVICES], fields[shape, DEVICE_SHARE])
+        near = near and cache.price_changes[entry] == shapes.fill.prices[fields[shape, FILL_POOL], CHANGES]
     cached = near or recent or mode in (ALWAYS_REFRESH, ALWAYS_REBUILD)
     if (cached and mode != ALWAYS_SCAN) or shapes.profile[NORMALISED]:
         if entry < 0:
@@ -226,6 +233,8 @@ def refresh_entry(
     behind = head - cache.position[entry]
     stale = behind > nodes.change_log.shape[0] if mode == ALWAYS_REFRESH else behind * ROW_COST > cache.scratch.shape[0]
     stale |= mode == ALWAYS_REBUILD
+    if shapes.profile[EXPECTED_FILL] > 0:
+        stale |= cache.price_changes[entry] != shapes.fill.prices[fields[shape, FILL_POOL], CHANGES]
     if fields[shape, HOST_TERMS] > 0:
         number = 0
         for term in range(fields[shape, FIRST_TERM], fields[shape, LAST_TERM]):
@@ -333,6 +342,7 @@ def rebuild_entry(
                 cache.cluster_wide_counts[entry, number] = cluster_wide_count(counters, shapes, shape, term)
                 number += 1
     cache.position[entry] = nodes.head[0]
+    cache.price_changes[entry] = shapes.fill.prices[fields[shape, FILL_POOL], CHANGES]
 
 
 @compiled
@@ -475,6 +485,7 @@ def log_change(nodes: Nodes, row: Number) -> None:
     nodes.last_change[row] = head
     nodes.head[0] = head + 1
     nodes.fragmentation[row] = UNKNOWN
+    nodes.fill[STATE, row] = NO_STATE
 
 
 @inlined
@@ -487,6 +498,9 @@ def choose_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> 
         _, chosen = lowest_fragmentation(
             nodes, shapes, shape, row, nodes.free_by_row[row, 0], nodes.free_by_row[row, 1]
         )
+        return np.int64(1) << chosen
+    if share > 0 and shapes.profile[EXPECTED_FILL] > 0:
+        _, chosen = best_device(nodes, shapes, shape, row, max(nodes.free_by_row[row, 0], 0) // CPU_STEP)
         return np.int64(1) << chosen
     given, tightest = np.int64(0), np.int64(1 << 62)
     for device in range(nodes.devices.shape[1]):

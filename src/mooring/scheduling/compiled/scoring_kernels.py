@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mooring.scheduling.compiled.expected_fill.scores import expected_fill_score
 from mooring.scheduling.compiled.kernel_cache import compiled, inlined
 from mooring.scheduling.compiled.layout import (
     AFFINITY,
@@ -18,6 +19,7 @@ from mooring.scheduling.compiled.layout import (
     COUNTER,
     DEVICE_SHARE,
     ENTRY,
+    EXPECTED_FILL,
     FEWER_TASKS,
     FIRST,
     FIRST_TERM,
@@ -108,6 +110,8 @@ def score_row(
         weighted += profile[PLUGIN] * plugin_score(nodes, shapes, shape, row, plugin)
     if profile[FRAGMENTATION] > 0:
         weighted += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row)
+    if profile[EXPECTED_FILL] > 0:
+        weighted += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, row)
     shift = profile[KEY_SHIFT]
     key = (weighted << shift) + nodes.precedence[row]
     if fields[shape, HOST_TERMS] > 0:
@@ -207,6 +211,10 @@ def score_all(
         for row in range(rows):
             if keys[row] != INFEASIBLE:
                 keys[row] += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row) << shift
+    if profile[EXPECTED_FILL] > 0:
+        for row in range(rows):
+            if keys[row] != INFEASIBLE:
+                keys[row] += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, row) << shift
     if fields[shape, HOST_TERMS] > 0:
         for term in range(fields[shape, FIRST_TERM], fields[shape, LAST_TERM]):
             if shapes.terms[term, HOST]:

@@ -40,6 +40,8 @@ _NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 DESIGNATED = 2
 """The tier of a preferred node; 1 more where the workload has not failed."""
 _MAX_CACHED_SHAPES = 256
+_FEW_ROWS = 256
+"""Up to this many eligible rows, comparing the amounts of all of them takes less time than a refresh."""
 
 
 class Evaluations:
@@ -62,6 +64,16 @@ class Evaluations:
         else:
             self._by_shape.move_to_end(shape)
         evaluation.refresh()
+        return evaluation
+
+    def of_lacking(self, shape: Shape) -> Evaluation | None:
+        """Return the evaluation of a shape that is known to fit on no node by the amounts free now; None otherwise.
+
+        It is not refreshed, which is what makes this worthwhile: most failed searches on a small pool end here.
+        """
+        evaluation = self._by_shape.get(shape)
+        if evaluation is None or not evaluation.concerns_the_same() or not evaluation.lacks_amounts():
+            return None
         return evaluation
 
     def drop(self, shape: Shape) -> None:
@@ -98,6 +110,9 @@ class Evaluation:
         dynamic = [plugin for plugin in self.active.filters if plugin.depends_on != "static"]
         self._filters_slots_alone = all(isinstance(each, ResourcesFilter | TasksPerNodeFilter) for each in dynamic)
         self._counts_tasks = any(isinstance(each, TasksPerNodeFilter) for each in dynamic)
+        self._resources = next((each for each in dynamic if isinstance(each, ResourcesFilter)), None)
+        self._eligible: Rows = _NO_ROWS
+        """The rows that pass the static filters."""
         self.wants_devices = any(isinstance(plugin, DevicesFilter) for plugin in self.active.filters)
 
     def concerns_the_same(self) -> bool:
@@ -126,6 +141,16 @@ class Evaluation:
     def demand(self) -> Demand:
         return self.cluster.demand(self.shape.request, self.shape.uncounted)
 
+    def lacks_amounts(self) -> bool:
+        """Return whether no row has the free amounts, without a refresh; False if that is unknown or costs more."""
+        cluster, eligible = self.cluster, self._eligible
+        if self._resources is None or not self._filters_slots_alone or not 0 < len(eligible) <= _FEW_ROWS:
+            return False
+        if self._static_seen != cluster.static_changes.revision:
+            return False
+        fits = cluster.fits(self._resources.demand(self.shape, cluster), eligible)
+        return not np.logical_and.reduce(fits, axis=0).any()
+
     def refresh(self) -> None:
         """Ask the plugins again about the rows that changed since the last refresh."""
         cluster = self.cluster
@@ -140,6 +165,7 @@ class Evaluation:
         if len(static_rows):
             members = static_rows[cluster.pool[static_rows] == cluster.pools.code(self.shape.pool)]
             self._static.update(static_rows, members)
+            self._eligible = np.flatnonzero(self._static.mask)
             self.tiers[static_rows] = tiers(self.shape, cluster, static_rows)
         feasible = self._row.update(rows, rows[self._static.mask[rows]])
         if not self.node_local:

@@ -115,7 +115,9 @@ class HasKernelTerms(Protocol):
 class KernelFormula:
     """A score that the kernels compute from a row's free amounts."""
 
-    name: Literal["least_allocated", "most_allocated", "balanced", "unused_capability", "fragmentation"]
+    name: Literal[
+        "least_allocated", "most_allocated", "balanced", "unused_capability", "fragmentation", "expected_fill"
+    ]
     weights: tuple[int, int] = (1, 1)
     """Of CPU and memory."""
 

@@ -54,7 +54,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
     "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1, "taints": 1},
-    "gpu": {"fragmentation": 100, **_SOFT_CONSTRAINTS},
+    "gpu": {"expected_fill": 100, **_SOFT_CONSTRAINTS},
     "kubernetes": KUBERNETES_WEIGHTS,
 }
 """The weights of the scorers by name of the profile."""

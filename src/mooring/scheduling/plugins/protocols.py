@@ -87,6 +87,19 @@ class ChoosesDevices(Protocol):
     def devices_on(self, shape: Shape, cluster: Cluster, row: int) -> tuple[DeviceShare, ...]: ...
 
 
+@runtime_checkable
+class FollowsQueue(Protocol):
+    """A scorer that learns from the workloads that arrive, or computes a part of its scores only now and then."""
+
+    def portions(self, workloads: Sequence[Workload], cluster: Cluster) -> Iterator[Sequence[Workload]]:
+        """Yield the workloads of a batch in portions, between which what was learned may change."""
+        ...
+
+    def begin_workload(self, pool: str, cluster: Cluster) -> None:
+        """Called before each workload that the kernels do not place."""
+        ...
+
+
 class Selective(Protocol):
     """A filter or scorer that does not concern all shapes. For others it is not called and has no weight.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mooring.scheduling.plugins.protocols import Scorer
 from mooring.scheduling.plugins.scorers.balanced import BalancedScorer
 from mooring.scheduling.plugins.scorers.device_packing import DevicePackingScorer
+from mooring.scheduling.plugins.scorers.expected_fill import ExpectedFillScorer
 from mooring.scheduling.plugins.scorers.fragmentation import FragmentationScorer
 from mooring.scheduling.plugins.scorers.images import ImagesScorer
 from mooring.scheduling.plugins.scorers.kubernetes import KUBERNETES_SCORERS
@@ -37,6 +38,7 @@ BUILT_IN_SCORERS: tuple[Scorer, ...] = (
     ImagesScorer(),
     UnusedCapabilityScorer(),
     LabScorer(),
+    ExpectedFillScorer(),
     FragmentationScorer(),
     DevicePackingScorer(),
     *KUBERNETES_SCORERS,

@@ -40,5 +40,5 @@ def free_fractions(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
     free = np.maximum(cluster.allocatable[CPU_AND_MEMORY, rows] - cluster.taken[CPU_AND_MEMORY, rows], 0)
     left = np.maximum(free - cluster.demand(shape.request).cpu_and_memory, 0)
     shares = np.rint(left.astype(np.float64) * cluster.inverse[CPU_AND_MEMORY, rows] * SCORE_ONE).astype(np.int64)
-    clipped: Scores = np.clip(shares, 0, SCORE_ONE)
-    return clipped
+    at_most_one: Scores = np.minimum(shares, SCORE_ONE)
+    return at_most_one
