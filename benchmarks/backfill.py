@@ -25,15 +25,16 @@ from time import process_time
 from uuid import UUID
 
 from mooring.model.nodes.node import Node
-from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine, PoolPolicy
+from mooring.model.policy.pools import Backfill, BackfillOrder, Expectation, HeadOfLine, PoolPolicy
 from mooring.model.workloads.workload import LONG_AGO, Task, Workload
 from mooring.scheduling import Scheduler
 from mooring.scheduling.calendar.step_functions import NEVER
 from mooring.scheduling.scheduler import Pass
 from mooring.simulation import jobs as simulation
-from mooring.simulation.engine import simulate
+from mooring.simulation.engine import replay
+from mooring.simulation.inputs.traces.swf import read_swf
 from mooring.simulation.metrics import bounded_slowdown, figures_of
-from mooring.simulation.traces.swf import read_swf
+from mooring.simulation.scenario import Scenario
 
 CORE = 1000
 EVERYTHING = 1 << 30
@@ -72,9 +73,12 @@ def run() -> dict[str, float]:
     for name, rules in (
         ("easy", Backfill()),
         ("easy_shortest_first", Backfill(order=BackfillOrder.SHORTEST)),
+        ("easy_plus_plus", Backfill(order=BackfillOrder.SHORTEST, expectation=Expectation.RECENT)),
+        ("learned", Backfill(order=BackfillOrder.SHORTEST, expectation=Expectation.PREDICTED)),
         ("conservative", Backfill(depth=EVERYTHING)),
     ):
         figures |= _simulated(f"kth_{name}", machine, jobs, rules)
+    figures |= {f"kth_{name}_published": published_kth(scheduler) for name, scheduler in PUBLISHED_KTH.items()}
     processors = [Node(name=f"machine-{number}", allocatable={"cpu": CORE}) for number in range(100)]
     figures |= _simulated("kth_gangs", processors, kth_jobs(gangs=True)[:GANGS], Backfill())
     for backfilling in (False, True):
@@ -88,11 +92,12 @@ def run() -> dict[str, float]:
 
 def _simulated(name: str, nodes: Sequence[Node], jobs: Sequence[simulation.Job], rules: Backfill) -> dict[str, float]:
     policy = PoolPolicy("balanced", sequencer="fifo", head_of_line=HeadOfLine.BACKFILL, backfill=rules)
+    scenario = Scenario(nodes, jobs, {"default": policy})
     used = process_time()
-    outcomes = simulate(nodes, jobs, policy)
+    result = replay(scenario)
     used = process_time() - used
     return {
-        name: figures_of(outcomes, nodes).mean_bounded_slowdown,
+        name: figures_of(result, scenario).mean_bounded_slowdown,
         f"{name}_processor_seconds": used,
         f"{name}_jobs_per_second": len(jobs) / used,
     }
@@ -213,6 +218,24 @@ def lublin_sequences() -> list[list[Job]]:
     jobs = [replace(job, requested=job.runs) for job in _log("lublin_256.swf.gz")]
     starts = json.loads(_file("starts_lublin-1.json").read_bytes())
     return [jobs[first : first + starts["sequence_length"]] for first in starts["start_rows"]]
+
+
+PUBLISHED_KTH = {
+    "easy": "easy_backfill_scheduler_None_None",
+    "easy_shortest_first": "easy_sjbf_scheduler_None_None",
+    "easy_plus_plus": "easy_plus_plus_scheduler_predictortsafrir_tsafrir",
+    "learned": "best of 5770 learned variants",
+    "clairvoyant": "easy_plus_plus_scheduler_predictorclairvoyant_throw_an_error",
+}
+"""The beginnings of the rows of the study's table."""
+
+
+def published_kth(scheduler: str) -> float:
+    with _file("published_kth-sp2.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            if row["scheduler"].startswith(scheduler):
+                return float(row["avg_bsld"])
+    raise LookupError(scheduler)
 
 
 def published_lublin(policy: str, backfilling: bool) -> float:

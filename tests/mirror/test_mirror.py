@@ -385,3 +385,73 @@ async def test_work_is_expected_to_end_as_such_work_of_its_owner_did_where_the_p
     # Nine of ten took nine minutes at most; of another size of limit, and of none, there were no runs.
     assert lasts(alike) in (9 * 60, 9 * 60 + 1)
     assert (lasts(longer) in (36_010, 36_011), lasts(unlimited)) == (True, None)
+
+
+async def submit_hour(harness: Harness, name: str) -> UUID:
+    return await harness.submit(name, schedule=ScheduleOptions(time_limit_seconds=3600))
+
+
+async def ran_for(harness: Harness, name: str, seconds: int) -> None:
+    """Run a job, as if it had begun this long before its end."""
+    [task] = await harness.run(await submit_hour(harness, name))
+    assert task.started_at is not None
+    await harness.move(task, T.SUCCEEDED)
+    times = {"started_at": task.started_at - timedelta(seconds=seconds), "ended_at": task.started_at}
+    await harness.database.write(lambda c: c.execute(update(tasks).where(tasks.c.id == task.id).values(times)))
+
+
+@pytest.mark.parametrize("expectation", ["recent", "predicted"])
+async def test_predictions_are_learned_from_ended_runs_and_used_for_running_and_pending_work(
+    harness: Harness, mirror: Mirror, expectation: str
+):
+    node_id = await harness.node("n1", cpu=64)
+    for number in range(24):
+        await ran_for(harness, f"job-{number}", 64)
+    [running] = await harness.run(await submit_hour(harness, "job-90"))
+    assert running.started_at is not None
+    pending = await submit_hour(harness, "job-91")
+    await mirror.follow()
+    assert mirror.queue[pending].predicted_seconds is None
+
+    async def expect(name: str) -> None:
+        await PoolAdmin(harness.database).change(
+            "default", PoolChange(backfill=BackfillChange.model_validate({"expectation": name}))
+        )
+        await mirror.follow()
+
+    await expect(expectation)
+    seconds = mirror.queue[pending].predicted_seconds
+    assert seconds is not None
+    assert seconds == 64 if expectation == "recent" else seconds < 3600
+    promise = mirror.cluster.timeline.get(running.id)
+    row = mirror.cluster.row_of(node_id)
+    assert row is not None
+    assert promise is not None
+    assert promise.end is not None
+    assert promise.end - seconds_of(running.started_at) in (seconds, seconds + 1)
+    # A new leader learns the same.
+    fresh = Mirror(harness.database)
+    await fresh.load()
+    assert fresh.queue[pending].predicted_seconds == seconds
+    await expect("limit")
+    assert mirror.queue[pending].predicted_seconds is None
+    promise = mirror.cluster.timeline.get(running.id)
+    assert promise is not None
+    assert promise.end is not None
+    assert promise.end - seconds_of(running.started_at) >= 3600
+
+
+async def test_runs_that_end_later_are_learned_in_their_order(
+    harness: Harness, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mooring.mirror.predictions._SECONDS", 0.0)
+    await harness.node("n1", cpu=64)
+    change = PoolChange(backfill=BackfillChange(expectation="recent"))
+    await PoolAdmin(harness.database).change("default", change)
+    await mirror.follow()
+    for number, seconds in enumerate((900, 32, 96)):
+        await ran_for(harness, f"job-{number}", seconds)
+        await mirror.follow()
+    pending = await submit_hour(harness, "job-9")
+    await mirror.follow()
+    assert mirror.queue[pending].predicted_seconds == 64

@@ -13,6 +13,7 @@ from mooring.mirror.admission import Tenancy
 from mooring.mirror.calendar import Calendar
 from mooring.mirror.node_tasks import NodeTasks
 from mooring.mirror.pending_workloads import PendingWorkloads
+from mooring.mirror.predictions import Predictions
 from mooring.mirror.revisions import Revisions
 from mooring.mirror.statistics import Statistics
 from mooring.model.calendar.timeslots import OpenEnded
@@ -71,6 +72,7 @@ class Mirror:
         self.tenancy = Tenancy()
         """The tenants with pending work, and their limits."""
         self._statistics = Statistics(accounting_interval_seconds)
+        self._predictions = Predictions()
 
     @property
     def queue(self) -> dict[UUID, Workload]:
@@ -98,6 +100,7 @@ class Mirror:
             self._assumed, self._unconfirmed = set(), set()
             self.calendar = Calendar(self.cluster)
             self._statistics.forget()
+            self._predictions = Predictions()
             # Before the tasks, so that the view contains at least the placements up to these revisions.
             await self._read_pools(connection)
             await self._read_run_times(connection)
@@ -107,7 +110,7 @@ class Mirror:
             await self._statistics.read_typical_requests(connection, self.pools.values(), self.cluster)
             await self._read_guarantees(connection)
             for part in chunks(await pending.waiting_ids(connection), _WORKLOADS_AT_ONCE):
-                self._pending.add(await pending.waiting(connection, part))
+                self._pending.add(map(self._predictions.predicted, await pending.waiting(connection, part)))
             self._pending.report_all()
             self.tenancy = Tenancy()
             self._note_changed_reservations()
@@ -233,15 +236,24 @@ class Mirror:
         )
         present = {node.id for node in found}
         await self._node_tasks.update_tasks(connection, present, preempts=self._any_preempts)
-        await self._node_tasks.update_ends(connection, present, self._statistics.run_times)
+        await self._update_ends(connection, present)
         await self.calendar.update_nodes(connection, ids)
 
+    async def _update_ends(self, connection: Connection, ids: set[UUID]) -> None:
+        predicted = self._predictions.by_pool
+        await self._node_tasks.update_ends(connection, ids, self._statistics.run_times, predicted)
+
     async def _read_run_times(self, connection: Connection) -> None:
-        """Read the usual run times of pools, and update the expected ends where they changed."""
-        for pool in await self._statistics.read_run_times(connection, self.pools.values()):
+        """Read the usual run times of pools and learn from ended runs; update what rests on a changed pool option."""
+        changed = await self._predictions.learn(connection, self.pools.values())
+        names = {pool.name for pool in changed}
+        affected = [each for each in self.queue.values() if each.pool in names]
+        predicted = [self._predictions.predicted(each) for each in affected]
+        self._pending.update({each.id for each in affected}, predicted)
+        for pool in (*changed, *await self._statistics.read_run_times(connection, self.pools.values())):
             ids = [node.id for node in self.cluster.nodes_of(pool.name)]
             for part in chunks(ids, _NODES_AT_ONCE):
-                await self._node_tasks.update_ends(connection, set(part), self._statistics.run_times)
+                await self._update_ends(connection, set(part))
 
     # --- workloads ---
 
@@ -261,7 +273,7 @@ class Mirror:
             return
         found = await pending.waiting(connection, sorted(ids))
         await self.tenancy.read_new_tenants(connection, found, now())
-        self._pending.update(ids, found)
+        self._pending.update(ids, [self._predictions.predicted(workload) for workload in found])
         if any(workload.pool not in self.pools for workload in found):
             await self._read_pools(connection)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from mooring.scheduling.preemption.running_tasks import RunningTasks
 from mooring.store.core.engine import Connection
 from mooring.store.nodes import nodes, running_tasks
 from mooring.store.workloads import expected_ends, pending
+from mooring.store.workloads.expected_ends import Predict
 from mooring.store.workloads.run_times import RunTimes
 
 _MAX_CACHED_CONSTRAINTS = 100_000
@@ -53,12 +55,18 @@ class NodeTasks:
             for node_id, own in here.items():
                 self.running_tasks.update(node_id, own)
 
-    async def update_ends(self, connection: Connection, ids: set[UUID], run_times: dict[UUID, RunTimes]) -> None:
-        """Pass the expected ends of the tasks on nodes to the cluster. `run_times`: the usual ones, by pool."""
+    async def update_ends(
+        self,
+        connection: Connection,
+        ids: set[UUID],
+        run_times: Mapping[UUID, RunTimes],
+        predicted: Mapping[UUID, Predict],
+    ) -> None:
+        """Pass the expected ends of the tasks on nodes to the cluster, by the usual or predicted run times of pools."""
         ends: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
         guessed: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
         footprints: dict[UUID, dict[UUID, Footprint]] = {node_id: {} for node_id in ids}
-        expected = await expected_ends.on_nodes(connection, sorted(ids), now(), run_times)
+        expected = await expected_ends.on_nodes(connection, sorted(ids), now(), run_times, predicted)
         await self._read_constraints(connection, {task.workload_id for task in expected})
         for task in expected:
             for found, at in ((ends, task.ends_at), (guessed, task.usually_at)):

@@ -28,6 +28,8 @@ _USUAL_SECONDS = 300.0
 _BY_PAST_USE = frozenset({"fair_share", "multi_factor"})
 _BY_WEIGHT = frozenset({"fair_queue"})
 """Sequencers that order by weights alone, without recent usage."""
+_BY_DEMAND = frozenset({"expected_fill", "fragmentation"})
+"""Scorers that depend on the typical requests of a pool."""
 
 
 class Statistics:
@@ -112,4 +114,6 @@ class Statistics:
 
 
 def _uses_typical_requests(policy: PoolPolicy) -> bool:
-    return policy.profile == "gpu" or any(scorer == "fragmentation" for scorer, _ in policy.weights or ())
+    if policy.weights:
+        return any(scorer in _BY_DEMAND for scorer, _ in policy.weights)
+    return policy.profile == "gpu"

@@ -104,7 +104,7 @@ def _at_once(
     best: Rows = np.argpartition(keys, -taken)[-taken:] if taken else np.empty(0, dtype=np.intp)
     best = best[np.argsort(-keys[best])]
     rows = best.tolist()
-    scores = [evaluation.score_of(row) for row in rows]
+    scores = evaluation.scores_of(best).tolist()
     devices = [evaluation.devices_on(row) for row in rows]
     if taken and taken >= least:
         trial.assume(best, evaluation.demand, evaluation.shape.constraints, devices)
@@ -243,50 +243,56 @@ def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
 
 
 def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Mask | None = None) -> Scores:
-    """Return the keys with rows excluded by the workload's own tasks: its limit per node, and a single node in use.
-
-    Rows are also excluded if it would overlap promises to others before it ends, or leave the capacity of its timeslot.
-    """
-    keys = _keys_beside_promises(evaluation, workload)
-    if workload.booking is not None:
-        placed = own - own_tasks(workload, evaluation.cluster)
-        fits_reservation = evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
-        keys = np.where(fits_reservation, keys, INFEASIBLE)
-    if workload.max_per_node is not None:
-        keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
-    if workload.single_node and workload.occupied:
-        keys = np.where((own > 0) & (len(workload.occupied) == 1), keys, INFEASIBLE)
+    """Return the keys of the open rows; INFEASIBLE for all others."""
+    rows = _open_rows(evaluation, workload, own)
+    if rows is evaluation.feasible:
+        keys = evaluation.keys
+    elif np.count_nonzero(rows):
+        keys = np.where(rows, evaluation.keys, INFEASIBLE)
+    else:
+        # No score is needed.
+        keys = np.full(len(rows), INFEASIBLE, dtype=np.int64)
     return keys if among is None else np.where(among, keys, INFEASIBLE)
 
 
-def _keys_beside_promises(evaluation: Evaluation, workload: Workload) -> Scores:
-    """Return the keys with rows excluded on which it would overlap promises to others before it ends."""
+def _open_rows(evaluation: Evaluation, workload: Workload, own: Amount) -> Mask:
+    """Return the feasible rows except those that the workload's own tasks exclude: its limit per node, a single node.
+
+    Rows are also excluded if it would overlap promises to others before it ends, or leave the capacity of its timeslot.
+    """
+    rows = _rows_beside_promises(evaluation, workload)
+    if workload.booking is not None:
+        placed = own - own_tasks(workload, evaluation.cluster)
+        rows = rows & evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
+    if workload.max_per_node is not None:
+        rows = rows & (own + evaluation.shape.tasks <= workload.max_per_node)
+    if workload.single_node and workload.occupied:
+        rows = rows & (own > 0) & (len(workload.occupied) == 1)
+    return rows
+
+
+def _rows_beside_promises(evaluation: Evaluation, workload: Workload) -> Mask:
+    """Return the feasible rows on which the workload would not overlap promises to others before it ends."""
     cluster, timeline, feasible = evaluation.cluster, evaluation.cluster.timeline, evaluation.feasible
     if not timeline.booked:
-        return evaluation.keys
+        return feasible
     booked = timeline.booked_rows
     booked = booked[feasible[booked]]
     if not len(booked):
-        return evaluation.keys
-    notice, promised = timeline.notice(workload), workload.booking is not None
-    closed = timeline.conflicts(booked, evaluation.demand, workload.longest_seconds, notice, promised=promised)
+        return feasible
+    closed = timeline.closed_to(workload, booked, evaluation.demand)
     if may_conflict(cluster, evaluation.shape.constraints):
-        apart = closed_to(cluster, evaluation.shape.constraints, workload.longest_seconds)
+        apart = closed_to(cluster, evaluation.shape.constraints, workload.expected_seconds)
         closed = np.concatenate((closed, apart))
     if not len(closed):
-        return evaluation.keys
-    open_rows = feasible.copy()
-    open_rows[closed] = False
-    if not np.count_nonzero(open_rows):
-        # No score is needed.
-        return np.full(len(feasible), INFEASIBLE, dtype=np.int64)
-    keys = evaluation.keys.copy()
-    keys[closed] = INFEASIBLE
-    return keys
+        return feasible
+    rows = feasible.copy()
+    rows[closed] = False
+    return rows
 
 
 def _feasible(evaluation: Evaluation, workload: Workload, own: Amount) -> int:
-    return int(np.count_nonzero(open_keys(evaluation, workload, own) != INFEASIBLE))
+    return int(np.count_nonzero(_open_rows(evaluation, workload, own)))
 
 
 def _fewest_own_tasks(keys: Scores, own: Amount, tiers: Scores) -> Scores:

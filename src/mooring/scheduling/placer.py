@@ -29,7 +29,7 @@ from mooring.scheduling.gangs import shape_on_node
 from mooring.scheduling.node_selection import Selection, select
 from mooring.scheduling.plugins.evaluation import Evaluations
 from mooring.scheduling.plugins.profiles import Profile
-from mooring.scheduling.plugins.protocols import END_OF_TIME, Binder, PluginFailed
+from mooring.scheduling.plugins.protocols import END_OF_TIME, Binder, FollowsQueue, PluginFailed
 from mooring.scheduling.preemption.preemption import Preemptor
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Placer:
         self._compiled = compiled and binder is None
         self._notes_ends = notes_ends
         self._reasons = UnschedulableReasons(cluster, profile)
+        followers = [scorer for scorer, _ in profile.scorers if isinstance(scorer, FollowsQueue)]
+        self._follower: FollowsQueue | None = followers[0] if followers else None
         self._engine: Engine | None = None
         self._compiled_preemptor: CompiledPreemptor | None = None
 
@@ -79,6 +81,19 @@ class Placer:
 
     def place(self, workloads: Sequence[Workload], now: datetime, *, stop: bool) -> tuple[list[Decision], Short]:
         """Decide on workloads in order; with `stop`, up to the first that finds too few nodes."""
+        if self._follower is None:
+            return self._place_portion(workloads, now, stop)
+        decisions: list[Decision] = []
+        short: Short = []
+        for portion in self._follower.portions(workloads, self._cluster):
+            decided, lacking = self._place_portion(portion, now, stop)
+            short.extend((len(decisions) + at, unplaced) for at, unplaced in lacking)
+            decisions.extend(decided)
+            if stop and decided and (lacking or not decided[-1].placements):
+                break
+        return decisions, short
+
+    def _place_portion(self, workloads: Sequence[Workload], now: datetime, stop: bool) -> tuple[list[Decision], Short]:
         if self._uses_kernels() and not (self._notes_ends and len(workloads) <= _FEW_WORKLOADS):
             return self._place_in_batches(workloads, now, stop)
         decisions: list[Decision] = []
@@ -90,6 +105,8 @@ class Placer:
 
     def place_one(self, workload: Workload, now: datetime) -> tuple[Decision, UnplacedTasks | None]:
         """Decide on one workload without the kernels: filter, score and select nodes for its tasks."""
+        if self._follower is not None:
+            self._follower.begin_workload(workload.pool, self._cluster)
         due, later = _due_and_later(workload.tasks, now)
         least = gang_size(workload)
         if later and len(due) < max(least, 1):
@@ -141,6 +158,8 @@ class Placer:
     ) -> tuple[Decision, UnplacedTasks | None]:
         """Select nodes for the tasks; if fewer than `least` find one, nothing is placed."""
         shape = shape_on_node(workload, self._cluster, len(tasks))
+        if tasks and self.evaluations.of_lacking(shape) is not None:
+            return self._unplaced(workload, UnplacedTasks([], len(tasks), least), 0)
         trial = Trial(self._cluster)
         try:
             evaluation = self.evaluations.of(shape)
@@ -188,6 +207,8 @@ class Placer:
             if workload.longest_seconds is None:
                 continue
             end = timeline.now + workload.longest_seconds
+            expected = workload.expected_seconds
+            guessed = None if expected is None or expected == workload.longest_seconds else timeline.now + expected
             plain = Footprint(workload.constraints, (), False, workload.stop_grace_seconds)
             for placement in placements:
                 row = self._cluster.row_of(placement.node_id)
@@ -196,7 +217,7 @@ class Placer:
                 if placement.ports or placement.devices:
                     constraints = with_host_ports(workload.constraints, map(HostPort, placement.ports))
                     footprint = plain._replace(constraints=constraints, devices=placement.devices)
-                tasks[placement.task_id] = Expected(row, end, workload.request, footprint)
+                tasks[placement.task_id] = Expected(row, end, workload.request, footprint, guessed)
         if tasks:
             timeline.expect_all(tasks)
 

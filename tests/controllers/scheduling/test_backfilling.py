@@ -15,7 +15,10 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads.constraints import Constraints, HostPort
 from mooring.model.workloads.schedule import ScheduleOptions
+from mooring.services.administration.pools import PoolAdmin
+from mooring.store.views import workloads as views
 from mooring.telemetry import metrics
+from mooring.wire.cluster.pools import BackfillChange, PoolChange
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
 
@@ -260,3 +263,37 @@ async def test_work_that_lacks_what_no_end_brings_back_says_why_it_has_no_planne
     reason = (await harness.workload(head)).reason
     assert reason["details"]["plan"]["code"] == "no-planned-start"
     assert "with a port in use that it needs (8080/TCP)" in reason["details"]["plan"]["message"]
+
+
+async def test_predictions_let_work_with_a_long_limit_fill_a_gap_where_the_pool_says_so(
+    harness: Harness, loop: SchedulingLoop, hands: Hands
+):
+    await harness.node("n1", cpu=4)
+    for number in range(2):
+        ended = await job(harness, f"job-{number}", 1, 4 * HOUR)
+        await settle(loop)
+        await start(harness, ended)
+        hands.time += timedelta(seconds=64)
+        [task] = await harness.tasks(ended)
+        await harness.move(task, T.SUCCEEDED)
+    running = await job(harness, "running", 3, HOUR)
+    await settle(loop)
+    await start(harness, running)
+    head, filler = await job(harness, "head", 4, HOUR), await job(harness, "job-2", 1, 4 * HOUR)
+    await settle(loop)
+    assert [task.status for task in await harness.tasks(filler)] == [T.PENDING]
+    limits = await planned(harness, head)
+    change = PoolChange(backfill=BackfillChange(expectation="recent"))
+    await PoolAdmin(harness.database).change("default", change)
+    await settle(loop)
+    assert [task.status for task in await harness.tasks(filler)] == [T.SCHEDULED]
+    assert [task.status for task in await harness.tasks(head)] == [T.PENDING]
+    # The head is planned by the predicted ends, too.
+    predicted = await planned(harness, head)
+    assert limits is not None
+    assert predicted is not None
+    assert predicted < limits
+    async with harness.database.read() as connection:
+        row = await views.by_id(connection, head)
+    assert row is not None
+    assert row.predicts

@@ -15,6 +15,7 @@ from mooring.model.decisions import Outcome
 from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Scheduler, placer
+from mooring.scheduling.calendar.backfill import Planned, Planner
 from mooring.scheduling.calendar.seconds import seconds_of
 from mooring.scheduling.scheduler import Pass
 from tests.scheduling.builders import NOW, id_of, node, workload
@@ -189,6 +190,29 @@ def test_a_plan_that_is_kept_is_the_one_that_would_be_made_anew(cores: list[int]
     kept = simulated(cores, queue, Backfill(depth=depth))
     anew = simulated(cores, queue, Backfill(depth=depth), scheduler_type=PlansAnew)
     assert (kept.starts, kept.decisions) == (anew.starts, anew.decisions)
+
+
+@pytest.mark.parametrize(
+    ("cores", "queue"),
+    [
+        ([4], [Job(0, 3, 1, 40, 40), Job(0, 1, 1, 20, 5), Job(1, 4, 1, 10, 10)]),
+        ([2, 2], [Job(0, 2, 1, 40, 40), Job(0, 1, 1, 20, 5), Job(1, 2, 2, 10, 10)]),
+    ],
+    ids=["one task", "a gang"],
+)
+def test_a_plan_is_kept_when_a_task_ends_that_it_does_not_wait_for(
+    monkeypatch: pytest.MonkeyPatch, cores: list[int], queue: list[Job]
+):
+    planned: list[str] = []
+    plan = Planner.plan
+
+    def noted(self: Planner, workload: Workload, *arguments: Any) -> Planned:
+        planned.append(workload.name)
+        return plan(self, workload, *arguments)
+
+    monkeypatch.setattr(Planner, "plan", noted)
+    world = simulated(cores, queue, Backfill())
+    assert (world.planned, world.starts["j2"], planned) == ({"j2": 40}, 40, ["j2"])
 
 
 def test_a_planned_start_becomes_earlier_when_work_ends_early():

@@ -30,7 +30,7 @@ def test_jobs_from_the_pending_queue_start_as_in_passes_over_all_jobs(
     monkeypatch.setattr(backfill, "FOLDER", trace("swf/KTH-SP2-1996-2.swf.gz").parent.parent)
     jobs = backfill.kth_jobs(gangs=nodes is NODE_PER_CORE)[:300]
     policy = PoolPolicy("balanced", sequencer="fifo", head_of_line=HeadOfLine.BACKFILL)
-    queued = {each.job.number: each.start for each in simulate(nodes, jobs, policy)}
+    queued = {each.job.number: each.start for each in simulate(nodes, jobs, policy).outcomes}
     assert queued == _starts_with_all_jobs_in_every_pass(nodes, jobs)
 
 
@@ -39,19 +39,20 @@ def _starts_with_all_jobs_in_every_pass(nodes: list[Node], jobs: list[Job]) -> d
     starts: dict[int, int] = {}
     pending: dict[int, Workload] = {}
     running: dict[int, Decision] = {}
-    by_number = {job.number: job for job in jobs}
+    run_seconds = {job.number: job.run_seconds for job in jobs if job.run_seconds is not None}
     times = {job.submitted for job in jobs}
     while times:
         time = min(times)
         times.remove(time)
-        pending |= {job.number: workload_of(job) for job in jobs if job.submitted == time}
-        for number in [each for each in running if starts[each] + by_number[each].run_seconds == time]:
+        arrived = [job for job in jobs if job.submitted == time]
+        pending |= {job.number: workload_of(job, expected_seconds=job.limit_seconds) for job in arrived}
+        for number in [each for each in running if starts[each] + run_seconds[each] == time]:
             forget(scheduler.cluster, running.pop(number))
         for decision in scheduler.place(list(pending.values()), time_of(time)).decisions:
             if decision.placements:
                 number = decision.workload.id.int - 1
                 starts[number], running[number] = time, decision
-                times.add(time + by_number[number].run_seconds)
+                times.add(time + run_seconds[number])
                 del pending[number]
     return starts
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import Amounts, total
-from mooring.model.workloads.workload import NO_CONSTRAINTS
+from mooring.model.workloads.workload import NO_CONSTRAINTS, Workload
 from mooring.scheduling import Cluster
 from mooring.scheduling.calendar import promises, step_functions
 from mooring.scheduling.calendar.capacity_queries import Alternatives
@@ -382,3 +382,55 @@ def test_only_what_has_no_end_counts_as_movable():
         assert timeline.task_capacity(rows, core, 1000, 2000).tolist() == [6]
         assert timeline.task_capacity(rows, core, 999, 2000).tolist() == [2]
     assert timeline.task_capacity(rows, core, 1000, 2000).tolist() == [2]
+
+
+def test_guessed_end_that_passes_is_corrected_and_never_exceeds_the_latest_end():
+    cluster = Cluster([node("n").cpu(4).node])
+    task = {id_of("task"): (500, {"cpu": 1000})}
+    cluster.set_expected_ends(id_of("n"), task, {id_of("task"): (100, {"cpu": 1000})})
+    seen = []
+    for now in (99, 100, 159, 160, 460, 501):
+        cluster.timeline.advance(now)
+        promise = cluster.timeline.get(id_of("task"))
+        assert promise is not None
+        seen.append(promise.end)
+    # One minute after 100, five minutes after that, then the latest end, and after it any moment.
+    assert seen == [100, 160, 160, 460, 500, 502]
+
+
+def test_guess_that_has_passed_is_corrected_when_it_is_read_again():
+    cluster = Cluster([node("n").cpu(4).node])
+    cluster.timeline.advance(200)
+    cluster.set_expected_ends(id_of("n"), {}, {id_of("task"): (100, {"cpu": 1000})})
+    promise = cluster.timeline.get(id_of("task"))
+    assert promise is not None
+    assert promise.end == 100 + 60 + 300
+
+
+@pytest.mark.parametrize(("booked", "closed"), [(False, []), (True, [0])])
+def test_predictions_count_beside_plans_and_limits_beside_bookings(booked: bool, closed: list[int]):
+    cluster = Cluster([node("n").cpu(4).node])
+    timeline = cluster.timeline
+    demand = cluster.demand((("cpu", 3000),))
+    if booked:
+        timeline.add("booking", 0, 100, 200, {"cpu": 4000})
+    else:
+        timeline.plan("default", id_of("head"), 0, 0, 100, 200, {"cpu": 4000}, Footprint(NO_CONSTRAINTS))
+    filler = Workload(name="filler", request={"cpu": 3000}, time_limit_seconds=1000, predicted_seconds=50)
+    assert timeline.closed_to(filler, cluster.rows, demand).tolist() == closed
+    assert timeline.planned_seconds(filler) == (1000 if booked else 50)
+
+
+def test_guessed_end_of_running_work_frees_nothing_beside_a_booking():
+    cluster = Cluster([node("n").cpu(4).node])
+    timeline = cluster.timeline
+    cluster.set_expected_ends(id_of("n"), {id_of("task"): (300, {"cpu": 2000})}, {id_of("task"): (50, {"cpu": 2000})})
+    cluster.count_amounts([0], [{"cpu": 2000}], 1)
+    timeline.add("booking", 0, 100, 200, {"cpu": 2000})
+    demand = cluster.demand((("cpu", 2000),))
+    filler = Workload(name="filler", request={"cpu": 2000}, time_limit_seconds=150)
+    # By the guess, the booking and the filler would fit from second 50 on.
+    assert timeline.closed_to(filler, cluster.rows, demand).tolist() == [0]
+    promise = timeline.get(id_of("task"))
+    assert promise is not None
+    assert promise.end == 50

@@ -52,6 +52,8 @@ class _Expected(NamedTuple):
 
     def run_seconds(self, workload: Workload) -> int | None:
         limit = workload.time_limit_seconds
+        if workload.predicted_seconds is not None:
+            return workload.predicted_seconds
         times = self.history.get(Kind.of(workload.user_id, workload.type, limit))
         usually = None if times is None else run_times.expected(times)
         if usually is None:

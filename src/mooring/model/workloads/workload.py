@@ -141,6 +141,8 @@ class Workload(PlacementOptions):
     time_limit_seconds: int | None = None
     stop_grace_seconds: int = 0
     """The time that its tasks have to stop at their time limit."""
+    predicted_seconds: int | None = None
+    """The run time predicted from earlier runs, where the pool plans with predictions; at most the time limit."""
     booking: UUID | None = None
     """The timeslot whose reserved capacity it runs in; nowhere else, and at no other time."""
 
@@ -148,6 +150,15 @@ class Workload(PlacementOptions):
     def longest_seconds(self) -> int | None:
         """Return the longest time that a task occupies its node; None if unlimited."""
         return None if self.time_limit_seconds is None else self.time_limit_seconds + self.stop_grace_seconds
+
+    @property
+    def expected_seconds(self) -> int | None:
+        """Return how long a task is expected to occupy its node; without a limit its end stays open."""
+        return (
+            self.longest_seconds
+            if self.longest_seconds is None or self.predicted_seconds is None
+            else max(min(self.predicted_seconds, self.longest_seconds), 1)
+        )
 
     @property
     def exempt(self) -> bool:

@@ -28,12 +28,12 @@ from mooring.scheduling.calendar.planned_starts import StartSearch, not_planned
 from mooring.scheduling.calendar.seconds import seconds_of, time_of
 from mooring.scheduling.calendar.step_functions import NEVER
 from mooring.scheduling.calendar.timeline import Suspended
-from mooring.scheduling.cluster.arrays import Rows
+from mooring.scheduling.cluster.arrays import Amount, Rows
 from mooring.scheduling.cluster.footprints import Footprint
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.explain.unschedulable_reasons import UnplacedTasks
 from mooring.scheduling.gang_size import gang_size
-from mooring.scheduling.gangs import shape_on_node
+from mooring.scheduling.gangs import shape_on_node, tasks_that_fit
 from mooring.scheduling.node_selection import own_tasks
 from mooring.scheduling.plugins.evaluation import Evaluation, Evaluations
 from mooring.scheduling.plugins.protocols import PluginFailed
@@ -50,6 +50,8 @@ _MAX_PASSED_OVER = 10_000
 _STEPS = 20_000
 """Planned starts on small pools for which one pass has time; on large pools each counts for more."""
 _ROWS_A_STEP = 64
+_MOST_SUMMED = 2_000
+"""Up to this many promises, summing all that running tasks release takes less time than a new plan."""
 
 
 class Planned(NamedTuple):
@@ -140,17 +142,63 @@ class Planner:
         """Keep a workload's plan of the last pass if a new one would be the same, and return the decision on it.
 
         While nothing changes but the time, amounts are only ever promised from some time on, never released: what did
-        not fit when it was planned does not fit before the planned start.
+        not fit when it was planned does not fit before the planned start. After other changes the start is computed
+        again, which mostly gives the same: most tasks that end are not those that the workload waits for.
         """
         held = self._memory.held
-        if held is None or held.decision.workload is not workload or held.revisions != self._revisions:
+        if held is None or held.decision.workload is not workload:
             return None
         assert held.decision.planned_start is not None
-        if seconds_of(held.decision.planned_start) <= self._cluster.timeline.now:
+        start = seconds_of(held.decision.planned_start)
+        if start <= self._cluster.timeline.now:
             return None
+        if held.revisions != self._revisions:
+            held = self._tried_anew(workload, held, start)
+            if held is None:
+                return None
+            self._memory.held = held
         del self._standing[workload.id]
         self._heads[workload.pool] += 1
         return held
+
+    def _tried_anew(self, workload: Workload, held: Held, start: int) -> Held | None:
+        """Return the decision of a new attempt if that would end in the same plan; None if not, or if it is unknown.
+
+        It is known for the only planned start, of one task or a gang that requests slots. Without other promises,
+        capacity only grows with time, as running tasks end: the gang starts once enough has been released.
+        """
+        timeline, count = self._cluster.timeline, len(workload.tasks)
+        is_plain = not workload.single_node and workload.max_per_node is None and not workload.occupied
+        is_whole_gang = max(held.unplaced.least, 1) == held.unplaced.count == count
+        if not (is_plain and is_whole_gang and timeline.has_no_promises_but(workload.id)):
+            return None
+        if len(timeline) > _MOST_SUMMED:
+            return None
+        shape = shape_on_node(workload, self._cluster, count)
+        evaluation, feasible_nodes = self._evaluations.of_lacking(shape), 0
+        if evaluation is None:
+            try:
+                evaluation = self._evaluations.of(shape)
+            except PluginFailed:
+                return None
+            feasible_nodes = int(np.count_nonzero(evaluation.feasible))
+            if tasks_that_fit(evaluation, own_tasks(workload, self._cluster), None).sum() >= count:
+                return None
+        if not evaluation.depends_on_slots_alone or not evaluation.node_local:
+            return None
+        seconds = timeline.planned_seconds(workload)
+        window = start, None if seconds is None else start + max(seconds, 1)
+        plan = [each.promise for each in timeline.plans_of(workload.pool)]
+        if any((each.start, each.end) != window for each in plan):
+            return None
+        rows = self._rows(evaluation, workload)
+        before, then = timeline.capacities_after_releases(rows, evaluation.demand, (start - 1, start))
+        if (start > timeline.now + 1 and before.sum() >= count) or then.sum() < count:
+            return None
+        if _shared_out(then, rows, count) != {each.row: each.tasks for each in plan}:
+            return None
+        decision = held.decision._replace(feasible_nodes=feasible_nodes)
+        return Held(decision, held.unplaced, self._revisions)
 
     def remember(self, decision: Decision, unplaced: UnplacedTasks) -> None:
         """Remember the decision on a workload with a planned start, for `hold`.
@@ -324,14 +372,19 @@ class Planner:
         if start == NEVER:
             return NEVER
         end = None if seconds is None else start + seconds
-        given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
-        used, tasks = rows[given > 0].tolist(), given[given > 0].tolist()
+        tasks = _shared_out(task_capacity, rows, count)
         request, size = evaluation.shape.request, evaluation.shape.tasks
-        amounts = {each * size: {name: units * each for name, units in request} for each in set(tasks)}
-        tasks_by_row = zip(used, [each * size for each in tasks], strict=True)
+        amounts = {each * size: {name: units * each for name, units in request} for each in set(tasks.values())}
+        tasks_by_row = [(row, each * size) for row, each in tasks.items()]
         footprint = Footprint(workload.constraints)
         timeline.plan_all(workload.pool, workload.id, number, tasks_by_row, start, end, amounts, footprint)
         return start
+
+
+def _shared_out(task_capacity: Amount, rows: Rows, count: int) -> dict[int, int]:
+    """Return the number of tasks by row if each of the rows, in order, takes as many of the tasks as it can."""
+    given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
+    return dict(zip(rows[given > 0].tolist(), given[given > 0].tolist(), strict=True))
 
 
 def _fewest_left(workload: Workload) -> int:

@@ -58,7 +58,8 @@ class BookingMask:
     def _mask(self, workload: Workload) -> _Mask:
         request, constraints = workload.request, workload.constraints
         notice = self._cluster.timeline.notice(workload)
-        key: tuple[object, ...] = (workload.pool, workload.longest_seconds, notice, *request, *request.values())
+        seconds = workload.expected_seconds, workload.longest_seconds
+        key: tuple[object, ...] = (workload.pool, *seconds, notice, *request, *request.values())
         if self._pairwise or constraints.anti_affinity:
             key = (*key, constraints)
         known = self._known.get(key)
@@ -75,10 +76,10 @@ class BookingMask:
             rows = rows[cluster.fits(demand, rows).all(axis=0)]
         apart: tuple[int, ...] = ()
         if may_conflict(cluster, workload.constraints):
-            apart = tuple(closed_to(cluster, workload.constraints, workload.longest_seconds).tolist())
+            apart = tuple(closed_to(cluster, workload.constraints, workload.expected_seconds).tolist())
         if not len(rows):
             return _Mask(apart, {})
-        surplus = timeline.surplus_during(rows, demand, workload.longest_seconds, timeline.notice(workload))
+        surplus = timeline.surplus_beside(workload, rows, demand)
         beside = np.where(surplus > 0, cluster.free(demand, rows) - surplus, INT64_MAX)
         closed = (demand.amounts > beside).any(axis=0)
         least = beside[:, ~closed].min(axis=1, initial=INT64_MAX).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +49,7 @@ class CapacityQueries(Promises):
     def task_capacity(self, rows: Rows, demand: Demand, start: int, end: int | None) -> Amount:
         """Return the number of tasks with this demand that each row can take for the whole window."""
         free = self._free(rows, demand) - self.surplus(rows, demand, start, end)
-        wanted = demand.amounts[:, 0] > 0
-        times = free[wanted] // demand.amounts[wanted]
-        task_capacity: Amount = np.where((free < 0).any(axis=0), 0, times.min(axis=0, initial=NEVER))
-        return np.maximum(task_capacity, 0)
+        return _times(free, demand)
 
     def conflicts(
         self,
@@ -141,6 +139,27 @@ class CapacityQueries(Promises):
         result = np.full(len(rows), NEVER, dtype=np.int64)
         result[owners] = starts[enough][firsts]
         return result
+
+    def capacities_after_releases(self, rows: Rows, demand: Demand, times: Iterable[int]) -> list[Amount]:
+        """Return for each time the number of tasks that each row can take if nothing happens but ends of running tasks.
+
+        The search visits all promises, not the step functions of the rows.
+        """
+        releases = [
+            (end, row, slot, amount)
+            for row, start, end, amounts, *_ in self._promises.values()
+            if start is None and end is not None
+            for slot, amount in amounts
+        ]
+        ends, on, slots, freed = np.array(releases, dtype=np.int64).reshape(-1, 4).T
+        free = self._free(rows, demand)
+        capacities: list[Amount] = []
+        for time in times:
+            released = np.zeros(self._cluster.allocatable.shape, dtype=np.int64)
+            due = ends <= time
+            np.add.at(released, (slots[due], on[due]), freed[due])
+            capacities.append(_times(free + released[demand.slots, rows], demand))
+        return capacities
 
     def earliest_for_gang(
         self,
@@ -256,6 +275,14 @@ class CapacityQueries(Promises):
             return np.array(highest, dtype=np.int64).reshape(len(slots), len(rows))
         self._build(rows)
         return self._steps.highest_ever(rows, demand.slots)
+
+
+def _times(free: Amount, demand: Demand) -> Amount:
+    """Return how many times a demand fits into the free amounts of each row; not at all if any of them is negative."""
+    wanted = demand.amounts[:, 0] > 0
+    times = free[wanted] // demand.amounts[wanted]
+    task_capacity: Amount = np.where((free < 0).any(axis=0), 0, times.min(axis=0, initial=NEVER))
+    return np.maximum(task_capacity, 0)
 
 
 def _end(start: int, seconds: int | None) -> int | None:

@@ -109,6 +109,7 @@ class _Search:
         self._cluster = cluster
         self._future = future
         self._workload = workload
+        self._seconds = None if workload.longest_seconds is None else cluster.timeline.planned_seconds(workload)
         self._count = count
         self._least = least
         self._evaluation = Evaluation(shape_on_node(workload, cluster, count), cluster, profile)
@@ -152,7 +153,7 @@ class _Search:
         """Return why no moment was found, by the state of the nodes at the last one."""
         if self.steps <= 0:
             return not_planned("it is not found within the steps that a pass has for it")
-        self._future.move_to(self._moments[-1], self._workload.longest_seconds)
+        self._future.move_to(self._moments[-1], self._seconds)
         self._evaluation.refresh()
         own = own_tasks(self._workload, self._cluster)
         report = with_own_rules(look(self._evaluation), self._evaluation, self._workload, own)
@@ -163,7 +164,7 @@ class _Search:
 
     def _try(self, moment: int) -> Selection | None:
         """Return the node selection at a moment if it covers enough tasks."""
-        changes = self._future.move_to(moment, self._workload.longest_seconds)
+        changes = self._future.move_to(moment, self._seconds)
         self.steps -= changes + _STEPS_OF_A_LOOK
         self._evaluation.refresh()
         trial = Trial(self._cluster)

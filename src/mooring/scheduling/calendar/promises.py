@@ -88,6 +88,8 @@ class Promises:
         """Number of promises that are not taken yet, by row."""
         self._firm: Amount = np.zeros(cluster.capacity, dtype=np.int64)
         """Number of those for which no running work is moved, by row."""
+        self._reserved: Amount = np.zeros(cluster.capacity, dtype=np.int64)
+        """Number of those that are bookings, not planned starts, by row."""
         self.booked_count = 0
         """Number of promises that are not taken yet."""
         self.revision = 0
@@ -148,10 +150,13 @@ class Promises:
 
     def remove(self, key: Hashable) -> Promise | None:
         """Remove and return a promise; an unknown one is not an error."""
-        promise = self._take_out(key)
-        if promise is not None and promise.start is not None:
-            self._relieved.add(promise.row)
-        return promise
+        return self.remove_all((key,)).get(key)
+
+    def remove_all(self, keys: Iterable[Hashable]) -> dict[Hashable, Promise]:
+        """Remove and return the promises among these that are known."""
+        removed = self._take_out_all(keys)
+        self._relieved.update(promise.row for promise in removed.values() if promise.start is not None)
+        return removed
 
     def extend(self, key: Hashable, end: int | None) -> None:
         """Change the end of a promise."""
@@ -182,7 +187,12 @@ class Promises:
                 if promise is not None and promise.end == time:
                     self.remove(key)
                     if promise.start is None:
-                        self._enter(key, promise._replace(end=self.now + 1))
+                        self._enter(key, promise._replace(end=self._overdue_end(key)))
+
+    def _overdue_end(self, key: Hashable) -> int:
+        """Return the next expected end of a running task that is past its expected end."""
+        del key
+        return self.now + 1
 
     def next_change(self) -> int | None:
         """Return the time at which the next promise that is not taken yet begins or ends; None if there is none.
@@ -203,6 +213,7 @@ class Promises:
         self._stale = np.concatenate((self._stale, np.zeros(more, dtype=np.bool_)))
         self._bookings = np.concatenate((self._bookings, np.zeros(more, dtype=np.int64)))
         self._firm = np.concatenate((self._firm, np.zeros(more, dtype=np.int64)))
+        self._reserved = np.concatenate((self._reserved, np.zeros(more, dtype=np.int64)))
         self._steps.grow(capacity)
 
     def _enter(self, key: Hashable, promise: Promise) -> None:
@@ -281,7 +292,9 @@ class Promises:
             self._bookings[row] += sign
             if self._bookings[row] == (sign > 0):
                 self._booked = None
-            if footprint is not None:
+            if footprint is None:
+                self._reserved[row] += sign
+            else:
                 if not number or footprint is not promises[number - 1].footprint:
                     beyond_slots, apart = footprint.is_beyond_slots, footprint.keeps_others_away
                 self.planned_count += sign

@@ -144,7 +144,10 @@ class Timeslots:
         """Return the work as if it ran until its timeslot ends: capacity freed earlier goes back to the timeslot."""
         assert workload.booking is not None
         return replace(
-            workload, time_limit_seconds=self._by_timeslot[workload.booking].ends - now, stop_grace_seconds=0
+            workload,
+            time_limit_seconds=self._by_timeslot[workload.booking].ends - now,
+            stop_grace_seconds=0,
+            predicted_seconds=None,
         )
 
     def full(self, workload: Workload) -> Reason | None:

@@ -16,12 +16,15 @@ import numpy as np
 from mooring.model.resources.slots import Amounts
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.capacity_queries import CapacityQueries
+from mooring.scheduling.calendar.prediction.corrections import corrected_end
 from mooring.scheduling.calendar.promises import Promise, Taken, checked_end
-from mooring.scheduling.cluster.arrays import Demand, Rows
+from mooring.scheduling.cluster.arrays import Amount, Demand, Mask, Rows
 from mooring.scheduling.cluster.footprints import Footprint
 
 _NOTHING: Mapping[UUID, tuple[int, Amounts]] = MappingProxyType({})
 _NO_FOOTPRINTS: Mapping[UUID, Footprint] = MappingProxyType({})
+_ENDED_GUESSES = 64
+"""Guesses of ended tasks that are kept, beside twice the number of promises."""
 
 
 class Suspended(NamedTuple):
@@ -40,6 +43,15 @@ class Expected(NamedTuple):
     end: int
     amounts: Amounts
     footprint: Footprint | None = None
+    guessed_end: int | None = None
+    """The expected end, if that is earlier; no booking may rely on it."""
+
+
+class _Guess(NamedTuple):
+    latest: Promise | None
+    """The promise with the latest end; None if that is open."""
+    end: int
+    """The expected end before corrections."""
 
 
 class Timeline(CapacityQueries):
@@ -55,8 +67,8 @@ class Timeline(CapacityQueries):
         """By pool and workload: the keys of the promises for planned starts of pending work."""
         self._dropped: list[Promise] = []
         """Planned starts that were dropped to be planned anew."""
-        self._guessed: dict[Hashable, Promise | None] = {}
-        """By key of a guessed end: the promise with the latest end, None if that is open."""
+        self._guessed: dict[Hashable, _Guess] = {}
+        """The tasks whose ends are guessed."""
 
     def allow_open_ended(self, pool: str, notice_seconds: int | None, *, displaced: bool = False) -> None:
         """Allow a pool's work without an end to be placed where bookings are at least this far ahead; None: never.
@@ -86,9 +98,46 @@ class Timeline(CapacityQueries):
         """Return for how many seconds a planned start needs its capacity; None: indefinitely.
 
         Work that is moved for bookings starts where it may run for its notice: a longer one would take booked capacity.
+        Predictions count only while nothing is booked.
         """
         notice = self.notice(workload)
-        return workload.longest_seconds if notice is None else notice
+        if notice is not None:
+            return notice
+        return workload.expected_seconds if self.booked_count == self.planned_count else workload.longest_seconds
+
+    def closed_to(self, workload: Workload, rows: Rows, demand: Demand) -> Rows:
+        """Return the rows on which the workload conflicts with a booking or a planned start if it starts now.
+
+        Beside planned starts it counts until its expected end. Beside bookings it counts until its latest end, and so
+        do the tasks on their rows.
+        """
+        notice, promised = self.notice(workload), workload.booking is not None
+        longest, expected = workload.longest_seconds, workload.expected_seconds
+        reserved = self._resting_on_guesses(rows, workload)
+        if reserved is None:
+            return self.conflicts(rows, demand, expected, notice, promised=promised)
+        closed = self.conflicts(rows[~reserved], demand, expected, notice, promised=promised)
+        with self.without_guesses(rows[reserved]):
+            beside_bookings = self.conflicts(rows[reserved], demand, longest, notice, promised=promised)
+        return np.concatenate((closed, beside_bookings))
+
+    def surplus_beside(self, workload: Workload, rows: Rows, demand: Demand) -> Amount:
+        """Return the surplus that counts for the workload if it starts now, by the rule of `closed_to`."""
+        notice = self.notice(workload)
+        surplus = self.surplus_during(rows, demand, workload.expected_seconds, notice)
+        reserved = self._resting_on_guesses(rows, workload)
+        if reserved is not None:
+            with self.without_guesses(rows[reserved]):
+                surplus[:, reserved] = self.surplus_during(rows[reserved], demand, workload.longest_seconds, notice)
+        return surplus
+
+    def _resting_on_guesses(self, rows: Rows, workload: Workload) -> Mask | None:
+        """Return a mask of the rows with bookings; None if there are none, or no end is guessed."""
+        if self.booked_count == self.planned_count:
+            return None
+        if not self._guessed and workload.expected_seconds == workload.longest_seconds:
+            return None
+        return self._reserved[rows] > 0
 
     def expect(self, key: Hashable, row: int, end: int, amounts: Amounts, footprint: Footprint | None = None) -> None:
         """Expect amounts that are taken now to be released at `end`, with the rest of the task's footprint."""
@@ -97,12 +146,33 @@ class Timeline(CapacityQueries):
     def expect_all(self, tasks: Mapping[Hashable, Expected]) -> None:
         """Expect the amounts of several tasks to be released."""
         soonest = self.now + 1
-        self._enter_all(
-            {
-                key: Promise(row, None, max(end, soonest), self._by_slot(amounts), footprint)
-                for key, (row, end, amounts, footprint) in tasks.items()
-            }
-        )
+        promises: dict[Hashable, Promise] = {}
+        for key, (row, end, amounts, footprint, guessed_end) in tasks.items():
+            latest = Promise(row, None, max(end, soonest), self._by_slot(amounts), footprint)
+            self._guessed.pop(key, None)
+            promises[key] = latest if guessed_end is None else self._guess(key, latest, latest, guessed_end)
+        self._enter_all(promises)
+
+    def _guess(self, key: Hashable, promise: Promise, latest: Promise | None, end: int) -> Promise:
+        """Note a guessed end, and return the promise with it, corrected if it has passed."""
+        self._guessed[key] = _Guess(latest, end)
+        return promise._replace(end=self._overdue_end(key))
+
+    def _overdue_end(self, key: Hashable) -> int:
+        """Return the next expected end of a task: a guess is corrected, and never exceeds the latest end."""
+        guess = self._guessed.get(key)
+        if guess is None:
+            return super()._overdue_end(key)
+        end = corrected_end(guess.end, self.now)
+        if guess.latest is None or guess.latest.end is None or end < guess.latest.end:
+            return end
+        del self._guessed[key]
+        return max(guess.latest.end, self.now + 1)
+
+    def advance(self, now: int) -> None:
+        super().advance(now)
+        if len(self._guessed) > 2 * len(self) + _ENDED_GUESSES:
+            self._guessed = {key: guess for key, guess in self._guessed.items() if self.get(key) is not None}
 
     def update(
         self,
@@ -123,8 +193,9 @@ class Timeline(CapacityQueries):
         if ends:
             self.expect_all({key: Expected(row, *each, footprints.get(key)) for key, each in ends.items()})
         for key, (end, amounts) in guessed.items():
-            self._guessed[key] = self._promises.get(key)
-            self.expect(key, row, end, amounts, footprints.get(key))
+            latest = self._promises.get(key)
+            known = latest or Promise(row, None, end, self._by_slot(amounts), footprints.get(key))
+            self._enter(key, self._guess(key, known, latest, end))
 
     @contextmanager
     def without_guesses(self, rows: Rows) -> Iterator[None]:
@@ -134,7 +205,7 @@ class Timeline(CapacityQueries):
         known = ((key, self._promises.get(key)) for key in guessed)
         guesses = [(key, promise) for key, promise in known if promise is not None and promise.row in asked]
         for key, _ in guesses:
-            self.put_back(key, guessed[key])
+            self.put_back(key, guessed[key].latest)
         try:
             yield
         finally:

@@ -213,19 +213,26 @@ def explain_placed(
             cluster.assume(rows, demand, constraints if counted else None, (shares,))
 
 
-def forget(cluster: Cluster, decision: Decision) -> None:
-    """Remove the placements of a decision from the cluster's columns, timeline and timeslots."""
+def forget(cluster: Cluster, decision: Decision, *, leaving: bool = False) -> None:
+    """Remove the placements of a decision from the cluster's columns, timeline and timeslots.
+
+    `leaving`: its tasks were marked as leaving.
+    """
     shape = shape_of(decision.workload, cluster)
     demand = cluster.demand(shape.request, shape.uncounted)
-    constraints = shape.constraints
-    for placement in decision.placements:
-        row = cluster.row_of(placement.node_id)
-        if row is not None:
-            resolved = with_host_ports(constraints, map(HostPort, placement.ports))
-            cluster.forget(np.array([row], dtype=np.intp), demand, resolved, (placement.devices,))
-            cluster.timeline.remove(placement.task_id)
-        if decision.workload.booking is not None:
-            cluster.timeslots.take(decision.workload.booking, placement.node_id, decision.workload.request, -1)
+    booking, request = decision.workload.booking, decision.workload.request
+    on = [(row, each) for each in decision.placements if (row := cluster.row_of(each.node_id)) is not None]
+    plain = not any(each.ports or each.devices for _, each in on)
+    if plain and len({row for row, _ in on}) == len(on):
+        cluster.forget(np.array([row for row, _ in on], dtype=np.intp), demand, shape.constraints, leaving=leaving)
+    else:
+        for row, each in on:
+            resolved = with_host_ports(shape.constraints, map(HostPort, each.ports))
+            cluster.forget(np.array([row], dtype=np.intp), demand, resolved, (each.devices,), leaving=leaving)
+    cluster.timeline.remove_all([each.task_id for _, each in on])
+    if booking is not None:
+        for each in decision.placements:
+            cluster.timeslots.take(booking, each.node_id, request, -1)
 
 
 def _packed_into(cluster: Cluster, decision: Decision) -> Mask | None:

@@ -132,12 +132,11 @@ def _with_time(report: FilterReport, evaluation: Evaluation, workload: Workload)
     if not timeline.booked:
         return report
     notice = timeline.notice(workload)
-    seconds, promised = workload.longest_seconds, workload.booking is not None
-    conflicts = timeline.conflicts(report.feasible, evaluation.demand, seconds, notice, promised=promised)
+    conflicts = timeline.closed_to(workload, report.feasible, evaluation.demand)
     refused = np.isin(report.feasible, conflicts) | _withheld(report, evaluation, workload)
     count = int(refused.sum())
     verb = "is" if count == 1 else "are"
-    end = "before it would end"
+    end = "before it would end" if workload.predicted_seconds is None else "before its predicted end"
     if workload.time_limit_seconds is None:
         when = "at some time" if notice is None else f"within {format_duration(notice)}"
         end = f"{when}, and it has no time limit"
@@ -158,7 +157,7 @@ def _withheld(report: FilterReport, evaluation: Evaluation, workload: Workload) 
             if plugin.depends_on == "row":
                 refused |= ~ask_filter(plugin, shape, cluster, report.feasible)
     if may_conflict(cluster, shape.constraints):
-        refused |= np.isin(report.feasible, closed_to(cluster, shape.constraints, workload.longest_seconds))
+        refused |= np.isin(report.feasible, closed_to(cluster, shape.constraints, workload.expected_seconds))
     return refused
 
 

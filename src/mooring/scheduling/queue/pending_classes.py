@@ -298,5 +298,5 @@ def _least_nodes(workload: Workload) -> int:
 
 
 def length(workload: Workload) -> int:
-    """Return the maximum run time in seconds; INT64_MAX without an end."""
-    return INT64_MAX if workload.longest_seconds is None else workload.longest_seconds
+    """Return the expected run time in seconds; INT64_MAX without an end."""
+    return INT64_MAX if workload.expected_seconds is None else workload.expected_seconds

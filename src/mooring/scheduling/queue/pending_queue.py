@@ -48,6 +48,7 @@ class ShapeClass:
     occupied: frozenset[tuple[UUID, int]]
     """The nodes of its tasks, if these restrict the placement of further tasks."""
     longest_seconds: int | None
+    expected_seconds: int | None
     notice_seconds: int | None
     """For how long capacity must be unbooked for work without an end. Like the duration it is part of the key because a
     backfill window may be long enough for one workload and too short for another."""
@@ -503,6 +504,7 @@ class PendingQueue:
             workload.single_node,
             frozenset(workload.occupied.items()) if limited else frozenset(),
             workload.longest_seconds,
+            workload.expected_seconds,
             self._cluster.timeline.notice(workload),
         )
 

@@ -67,8 +67,9 @@ def deferred_status(*, ended: bool, stopping: bool) -> TaskStatus:
 async def rows_ahead(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, set[int]]:
     """Return the indexes from `next_index` on that have a row, of these arrays; arrays without one are left out."""
     found: dict[UUID, set[int]] = defaultdict(set)
-    for workload_id, index in await connection.execute(_AHEAD, {"ids": ids}):
-        found[workload_id].add(index)
+    if ids:
+        for workload_id, index in await connection.execute(_AHEAD, {"ids": ids}):
+            found[workload_id].add(index)
     return found
 
 

@@ -16,6 +16,14 @@ from mooring.store.core import batch_sql
 from mooring.store.tables import dependencies, workloads
 from mooring.store.views.visibility import shown_to
 
+_other = workloads.alias()
+_OF = (
+    select(dependencies.c.workload_id, _other.c.id, _other.c.name, dependencies.c.condition, _other.c.status)
+    .join(_other, _other.c.id == dependencies.c.depends_on)
+    .where(batch_sql.among(dependencies.c.workload_id))
+    .order_by(dependencies.c.workload_id, _other.c.created_at, _other.c.id)
+)
+
 
 async def named(
     connection: AsyncConnection, own_work: Sight, names: Collection[str], ids: Collection[UUID], *, anybodys: bool
@@ -44,13 +52,9 @@ async def named(
 
 async def of(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, tuple[Dependency, ...]]:
     """Return the current dependencies of these workloads; workloads without any are left out."""
-    other = workloads.alias()
-    rows = await connection.execute(
-        select(dependencies.c.workload_id, other.c.id, other.c.name, dependencies.c.condition, other.c.status)
-        .join(other, other.c.id == dependencies.c.depends_on)
-        .where(batch_sql.among(dependencies.c.workload_id, ids))
-        .order_by(dependencies.c.workload_id, other.c.created_at, other.c.id)
-    )
+    if not ids:
+        return {}
+    rows = await connection.execute(_OF, {"ids": ids})
     found: dict[UUID, list[Dependency]] = defaultdict(list)
     for workload_id, other_id, name, condition, status in rows:
         found[workload_id].append(Dependency(other_id, name, Condition(condition), WorkloadStatus(status)))

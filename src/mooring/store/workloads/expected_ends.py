@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,10 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.resources.devices import DeviceShare, shares_of
 from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.runs import JobFeatures
 from mooring.store.core.batch_sql import among
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, timeslots, workloads
 from mooring.store.workloads.run_times import Kind, RunTimes
+from mooring.store.workloads.runs.job_features import FEATURES, features_of
+
+Predict = Callable[[JobFeatures], int | None]
+_NOT_PREDICTED: Mapping[UUID, Predict] = MappingProxyType({})
 
 
 class ExpectedEnd(NamedTuple):
@@ -41,15 +47,22 @@ class ExpectedEnd(NamedTuple):
 
 
 async def on_nodes(
-    connection: AsyncConnection, ids: Sequence[UUID], now: datetime, usual: Mapping[UUID, RunTimes]
+    connection: AsyncConnection,
+    ids: Sequence[UUID],
+    now: datetime,
+    usual: Mapping[UUID, RunTimes],
+    predicted: Mapping[UUID, Predict] = _NOT_PREDICTED,
 ) -> list[ExpectedEnd]:
     """Return the tasks on these nodes with a time limit, a timeslot or a usual end, and those that are being stopped.
 
-    The end of all others is open. `usual` holds the usual run times of those pools that rely on them.
+    The end of all others is open. `usual` holds the usual run times of those pools that rely on them, `predicted` the
+    predicted run times in seconds of others.
     """
-    in_pools = [workloads.c.pool_id.in_(sorted(usual))] if usual else []
+    guessing = sorted({*usual, *predicted})
+    in_pools = [workloads.c.pool_id.in_(guessing)] if guessing else []
     query = _on_nodes().where(or_(_ENDS, *in_pools))
-    found = [_expected_end(row, now, usual) for row in await connection.execute(query, {"ids": ids})]
+    rows = await connection.execute(query, {"ids": ids})
+    found = [_expected_end(row, now, _guessed_run_time(row, usual, predicted)) for row in rows]
     return [each for each in found if each.ends_at is not None or each.usually_at is not None]
 
 
@@ -74,9 +87,7 @@ def _on_nodes() -> Select[Any]:
             tasks.c.ports,
             tasks.c.devices,
             workloads.c.pool_id,
-            workloads.c.user_id,
-            workloads.c.type,
-            workloads.c.time_limit_seconds,
+            *FEATURES,
             workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
             timeslots.c.ends_at.label("timeslot_ends_at"),
         )
@@ -86,8 +97,8 @@ def _on_nodes() -> Select[Any]:
     )
 
 
-def _expected_end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> ExpectedEnd:
-    ends_at, usually_at = _end(row, now), _usual_end(row, now, usual)
+def _expected_end(row: AnyRow, now: datetime, run_time: timedelta | None) -> ExpectedEnd:
+    ends_at, usually_at = _end(row, now), _usual_end(row, now, run_time)
     if ends_at is not None and usually_at is not None and usually_at >= ends_at:
         usually_at = None
     return ExpectedEnd(
@@ -121,8 +132,16 @@ def _end(row: AnyRow, now: datetime) -> datetime | None:
     return deadline + grace
 
 
-def _usual_end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime | None:
-    run_time = usual.get(row.pool_id, {}).get(Kind.of(row.user_id, row.type, row.time_limit_seconds))
+def _guessed_run_time(
+    row: AnyRow, usual: Mapping[UUID, RunTimes], predicted: Mapping[UUID, Predict]
+) -> timedelta | None:
+    if row.pool_id not in predicted:
+        return usual.get(row.pool_id, {}).get(Kind.of(row.user_id, row.type, row.time_limit_seconds))
+    seconds = predicted[row.pool_id](features_of(row))
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _usual_end(row: AnyRow, now: datetime, run_time: timedelta | None) -> datetime | None:
     if run_time is None or row.timeslot_ends_at is not None or row.status == TaskStatus.TERMINATING:
         return None
     started: datetime = row.started_at or now

@@ -21,6 +21,7 @@ from mooring.store.commit.exit_policy import time_limit_reached
 from mooring.store.commit.locked_workloads import load
 from mooring.store.commit.status_changes import Applied, Change
 from mooring.store.commit.workload_status import Ends
+from mooring.store.core.batch_sql import by_other_index
 from mooring.store.tables import dependencies, tasks, workloads
 
 _HAS_NO_NODE = frozenset({TaskStatus.PENDING, TaskStatus.RESERVED})
@@ -35,18 +36,23 @@ class OverdueTasks:
     next_at: datetime | None
 
 
+_WITH_DEADLINE = (
+    select(tasks.c.id, tasks.c.deadline_at, workloads.c.time_limit_seconds)
+    .join(workloads, workloads.c.id == tasks.c.workload_id)
+    .where(
+        tasks.c.deadline_at.is_not(None),
+        tasks.c.ended_at.is_(None),
+        by_other_index(tasks.c.status) == TaskStatus.RUNNING,
+    )
+    .order_by(tasks.c.deadline_at)
+    .limit(_LIMIT)
+)
+
+
 async def overdue(connection: AsyncConnection, now: datetime) -> OverdueTasks:
     """Return the changes that end running tasks whose time limit is over."""
-    own = tasks.c
-    rows = await connection.execute(
-        select(own.id, own.deadline_at, workloads.c.time_limit_seconds)
-        .join(workloads, workloads.c.id == own.workload_id)
-        .where(own.deadline_at.is_not(None), own.ended_at.is_(None), own.status == TaskStatus.RUNNING)
-        .order_by(own.deadline_at)
-        .limit(_LIMIT)
-    )
     changes: list[Change] = []
-    for row in rows:
+    for row in await connection.execute(_WITH_DEADLINE):
         if row.deadline_at > now:
             return OverdueTasks(changes, row.deadline_at)
         changes.append(Change(row.id, TaskStatus.TERMINATING, time_limit_reached(row.time_limit_seconds)))

@@ -20,7 +20,7 @@ from mooring.model.workloads.idleness import Idleness, Step
 from mooring.store.accounting import measured_usage
 from mooring.store.commit.history import ChangeLog
 from mooring.store.control import events
-from mooring.store.core.batch_sql import Writes, among
+from mooring.store.core.batch_sql import Writes, among, by_other_index
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, workloads
 
@@ -136,7 +136,9 @@ async def _notify_nodes(
         select(tasks.c.id, tasks.c.version, tasks.c.node_id, tasks.c.workload_id)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
-            among(workloads.c.id, ids), workloads.c.warning_signal.is_not(None), tasks.c.status == TaskStatus.RUNNING
+            among(workloads.c.id, ids),
+            workloads.c.warning_signal.is_not(None),
+            by_other_index(tasks.c.status) == TaskStatus.RUNNING,
         )
     )
     for row in rows:

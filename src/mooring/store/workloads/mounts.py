@@ -71,6 +71,8 @@ async def of_workloads(
     connection: AsyncConnection, ids: Collection[UUID], *, lock: bool = False
 ) -> dict[UUID, list[Mounted]]:
     """Return the mounted volumes by workload. `lock` locks the volumes until the transaction ends."""
+    if not ids:
+        return {}
     query = _mounts().with_for_update(of=volume_rows) if lock else _mounts()
     found: dict[UUID, list[Mounted]] = defaultdict(list)
     for workload_id, *mount in await connection.execute(query, {"ids": ids}):

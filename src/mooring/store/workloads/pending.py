@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TERMINATING_OR_ENDED, TaskStatus
@@ -29,7 +29,8 @@ from mooring.store.core import batch_sql
 from mooring.store.core.chunks import chunks
 from mooring.store.core.constraint_columns import decode_constraints
 from mooring.store.core.types import AnyRow
-from mooring.store.tables import pools, tasks, workloads
+from mooring.store.tables import dependencies as dependency_rows
+from mooring.store.tables import pools, tasks, workload_volumes, workloads
 from mooring.store.workloads import (
     arrays,
     dependencies,
@@ -87,7 +88,8 @@ PLACEMENT_COLUMNS = [
     workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
     workloads.c.array.is_not(None).label("is_array"),
 ]
-_PENDING = (
+_STATUS = batch_sql.by_other_index(tasks.c.status)
+_PENDING_OF = (
     select(
         tasks.c.workload_id,
         tasks.c.revision,
@@ -97,19 +99,23 @@ _PENDING = (
         tasks.c.version,
         tasks.c.not_before,
     )
-    .where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
+    .where(batch_sql.among(tasks.c.workload_id), _STATUS == TaskStatus.PENDING, tasks.c.current)
     .order_by(tasks.c.workload_id, tasks.c.task_index)
 )
-_PENDING_OF = _PENDING.where(batch_sql.among(tasks.c.workload_id))
-_DEFERRED = select(workloads.c.id).where(arrays.has_deferred())
-_DEFERRED_OF = _DEFERRED.where(batch_sql.among(workloads.c.id))
+_HAS_NODE = _STATUS.in_([*OCCUPYING, TaskStatus.FAILED]) & tasks.c.node_id.is_not(None)
 _PLACED_OF = select(tasks.c.workload_id, tasks.c.node_id, tasks.c.status).where(
-    batch_sql.among(tasks.c.workload_id),
-    tasks.c.status.in_([*OCCUPYING, TaskStatus.FAILED]),
-    tasks.c.node_id.is_not(None),
+    batch_sql.among(tasks.c.workload_id), _HAS_NODE
 )
 _WAITING = (
-    select(*PLACEMENT_COLUMNS, pools.c.name.label("pool_name"))
+    select(
+        *PLACEMENT_COLUMNS,
+        pools.c.name.label("pool_name"),
+        # Most workloads have none of these, which then need no query of their own.
+        arrays.has_deferred().label("has_deferred"),
+        exists().where(tasks.c.workload_id == workloads.c.id, _HAS_NODE).label("has_placed"),
+        exists().where(dependency_rows.c.workload_id == workloads.c.id).label("has_dependencies"),
+        exists().where(workload_volumes.c.workload_id == workloads.c.id).label("has_mounts"),
+    )
     .join(pools, pools.c.id == workloads.c.pool_id)
     .where(
         batch_sql.among(workloads.c.id),
@@ -160,30 +166,22 @@ _ESTIMATED = batch_sql.Statement(
 async def waiting_ids(connection: AsyncConnection) -> list[UUID]:
     """Return all workloads with tasks that need a node, oldest first."""
     pending = select(tasks.c.workload_id).where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
-    return sorted((await connection.execute(pending.union(_DEFERRED))).scalars())
+    deferred = select(workloads.c.id).where(arrays.has_deferred())
+    return sorted((await connection.execute(pending.union(deferred))).scalars())
 
 
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Return workloads with tasks that need a node, as placement sees them: all, or those of the given ids."""
-    pending = connection.execute(_PENDING) if ids is None else connection.execute(_PENDING_OF, {"ids": ids})
+    given = await waiting_ids(connection) if ids is None else ids
+    found = (await connection.execute(_WAITING, {"ids": given})).all() if given else []
     waits: dict[UUID, list[tuple[int, Task]]] = defaultdict(list)
-    for workload_id, revision, *facts in await pending:
-        waits[workload_id].append((revision, Task(*facts)))
-    deferred = connection.execute(_DEFERRED) if ids is None else connection.execute(_DEFERRED_OF, {"ids": ids})
-    for workload_id in (await deferred).scalars():
-        waits.setdefault(workload_id, [])
-    if not waits:
-        return []
-    occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
-    failed_on: dict[UUID, set[UUID]] = defaultdict(set)
-    for row in await connection.execute(_PLACED_OF, {"ids": waits.keys()}):
-        if row.status == TaskStatus.FAILED:
-            failed_on[row.workload_id].add(row.node_id)
-        else:
-            occupied[row.workload_id][row.node_id] += 1
-    rows = (await connection.execute(_WAITING, {"ids": waits.keys()})).all()
-    needed = await dependencies.of(connection, waits.keys())
-    mounted = await mounts.of_workloads(connection, waits.keys())
+    if found:
+        for workload_id, revision, *facts in await connection.execute(_PENDING_OF, {"ids": [row.id for row in found]}):
+            waits[workload_id].append((revision, Task(*facts)))
+    rows = [row for row in found if row.id in waits or row.has_deferred]
+    placed = await _placed_tasks(connection, [row.id for row in rows if row.has_placed])
+    needed = await dependencies.of(connection, [row.id for row in rows if row.has_dependencies])
+    mounted = await mounts.of_workloads(connection, [row.id for row in rows if row.has_mounts])
     before = await dependencies.singleton_predecessors(
         connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton]
     )
@@ -195,8 +193,8 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         as_workload(
             row,
             _to_place(row, waits[row.id], revision_requests.get(row.id), ahead.get(row.id, frozenset())),
-            occupied.get(row.id, {}),
-            failed_on=frozenset(failed_on.get(row.id, ())),
+            placed.occupied.get(row.id, {}),
+            failed_on=frozenset(placed.failed_on.get(row.id, ())),
             needs=needed.get(row.id, ()),
             behind=(before[row.id],) if row.id in before else (),
             mounted=mounted.get(row.id, ()),
@@ -204,6 +202,25 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         )
         for row in rows
     ]
+
+
+class _PlacedTasks(NamedTuple):
+    occupied: Mapping[UUID, Mapping[UUID, int]]
+    """By workload, the number of tasks on each node."""
+    failed_on: Mapping[UUID, Set[UUID]]
+    """By workload, the nodes on which tasks have failed."""
+
+
+async def _placed_tasks(connection: AsyncConnection, ids: Collection[UUID]) -> _PlacedTasks:
+    occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
+    failed_on: dict[UUID, set[UUID]] = defaultdict(set)
+    if ids:
+        for workload_id, node_id, status in await connection.execute(_PLACED_OF, {"ids": ids}):
+            if status == TaskStatus.FAILED:
+                failed_on[workload_id].add(node_id)
+            else:
+                occupied[workload_id][node_id] += 1
+    return _PlacedTasks(occupied, failed_on)
 
 
 def _to_place(
@@ -344,7 +361,7 @@ async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_be
         )
 
 
-async def typical_requests(connection: AsyncConnection, pool_id: UUID, limit: int = 1000) -> list[CommonRequest]:
+async def typical_requests(connection: AsyncConnection, pool_id: UUID, limit: int = 2000) -> list[CommonRequest]:
     """Return the most common requests among a pool's newest workloads; none if no workload requests devices."""
     rows = await connection.execute(
         select(workloads.c.requested_slots, workloads.c.replicas, workloads.c.constraints)

@@ -15,6 +15,20 @@ from mooring.model.workloads.simulation import LOAD, SECONDS
 from mooring.store.tables import node_resources, nodes, tasks, workloads
 
 _CPU = "cpu"
+_STEPS = (
+    select(tasks.c.id, tasks.c.status, workloads.c.labels)
+    .join(nodes, nodes.c.id == tasks.c.node_id)
+    .join(workloads, workloads.c.id == tasks.c.workload_id)
+    .where(
+        nodes.c.simulated,
+        or_(
+            tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
+            and_(tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None)),
+            and_(tasks.c.status == TaskStatus.LOST, tasks.c.freed_at.is_(None)),
+        ),
+    )
+    .order_by(tasks.c.id)
+)
 
 
 class Step(NamedTuple):
@@ -26,21 +40,10 @@ class Step(NamedTuple):
 
 async def steps(connection: AsyncConnection) -> list[Step]:
     """Return the tasks that need the next step an agent would take."""
-    rows = await connection.execute(
-        select(tasks.c.id, tasks.c.status, workloads.c.labels)
-        .join(nodes, nodes.c.id == tasks.c.node_id)
-        .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(
-            nodes.c.simulated,
-            or_(
-                tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
-                and_(tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None)),
-                and_(tasks.c.status == TaskStatus.LOST, tasks.c.freed_at.is_(None)),
-            ),
-        )
-        .order_by(tasks.c.id)
-    )
-    return [Step(id, TaskStatus(status), SECONDS in labels or LOAD in labels) for id, status, labels in rows]
+    return [
+        Step(id, TaskStatus(status), SECONDS in labels or LOAD in labels)
+        for id, status, labels in await connection.execute(_STEPS)
+    ]
 
 
 class Running(NamedTuple):
