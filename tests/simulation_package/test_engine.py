@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ import pytest
 
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
-from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine, PoolPolicy
-from mooring.simulation.engine import simulate
+from mooring.model.policy.pools import Backfill, BackfillOrder, Binding, Expectation, HeadOfLine, PoolPolicy
+from mooring.simulation.engine import replay, simulate
+from mooring.simulation.inputs.traces.swf import read_swf
 from mooring.simulation.jobs import Job
-from mooring.simulation.metrics import figures_of
-from mooring.simulation.traces.swf import read_swf
+from mooring.simulation.metrics import Figures, figures_of
+from mooring.simulation.outcomes import JobOutcome
+from mooring.simulation.scenario import Scenario
 
 ONE_NODE = [Node(name="node", allocatable={"cpu": 4000})]
 
@@ -30,7 +32,13 @@ def fifo(head_of_line: HeadOfLine, **backfill: object) -> PoolPolicy:
 
 
 def starts(jobs: list[Job], policy: PoolPolicy, nodes: list[Node] | None = None) -> list[int | None]:
-    return [outcome.start for outcome in simulate(nodes or ONE_NODE, jobs, policy)]
+    return [outcome.start for outcome in simulate(nodes or ONE_NODE, jobs, policy).outcomes]
+
+
+def replayed(jobs: list[Job], policy: PoolPolicy, nodes: list[Node] = ONE_NODE) -> tuple[Figures, Sequence[JobOutcome]]:
+    scenario = Scenario(nodes, jobs, {"default": policy})
+    result = replay(scenario)
+    return figures_of(result, scenario), result.outcomes
 
 
 # Job 0 takes 3 of 4 cores until 100; job 1 needs all 4. Job 2 ends before 100, job 3 does not.
@@ -69,13 +77,12 @@ def test_gang_starts_when_all_its_tasks_fit():
 
 
 def test_job_larger_than_the_cluster_never_starts_and_blocks_no_other():
-    outcomes = simulate(ONE_NODE, [job(0, 0, 10, 5), job(1, 1, 10, 4)], fifo(HeadOfLine.BACKFILL))
+    figures, outcomes = replayed([job(0, 0, 10, 5), job(1, 1, 10, 4)], fifo(HeadOfLine.BACKFILL))
     assert [outcome.start for outcome in outcomes] == [None, 1]
-    figures = figures_of(outcomes, ONE_NODE)
     assert (figures.jobs, figures.never_started) == (2, 1)
 
 
-@pytest.mark.parametrize("option", [{"max_tasks_per_node": 1}, {"paused": True}, {"max_time_seconds": 5}])
+@pytest.mark.parametrize("option", [{"paused": True}, {"idle_timeout_seconds": 60}, {"binding": Binding.TWO_PHASE}])
 def test_pool_options_without_a_model_are_refused(option: dict[str, Any]):
     policy = replace(fifo(HeadOfLine.STRICT), **option)
     with pytest.raises(InvalidInput, match=next(iter(option))):
@@ -84,7 +91,7 @@ def test_pool_options_without_a_model_are_refused(option: dict[str, Any]):
 
 def test_figures_of_two_jobs():
     # Waits 0 and 100; slowdowns 1 and (100 + 5) / 10. 4 cores * 105 s of 4 cores * 105 s.
-    figures = figures_of(simulate(ONE_NODE, [job(0, 0, 100, 4), job(1, 0, 5, 4)], fifo(HeadOfLine.STRICT)), ONE_NODE)
+    figures, _ = replayed([job(0, 0, 100, 4), job(1, 0, 5, 4)], fifo(HeadOfLine.STRICT))
     assert figures.mean_wait_seconds == 50
     assert figures.mean_bounded_slowdown == pytest.approx((1 + 10.5) / 2)
     assert figures.utilisation == {"cpu": 1.0}
@@ -99,5 +106,35 @@ def test_published_slowdowns_of_kth_sp2_are_reproduced(
         jobs = read_swf(lines, "KTH-SP2", gangs=False)
     assert len(jobs) == 28_481
     machine = [Node(name="machine", allocatable={"cpu": 100_000})]
-    figures = figures_of(simulate(machine, jobs, fifo(HeadOfLine.BACKFILL, order=order)), machine)
+    figures, _ = replayed(jobs, fifo(HeadOfLine.BACKFILL, order=order), machine)
     assert figures.mean_bounded_slowdown == pytest.approx(published, rel=0.005)
+
+
+def test_predictions_of_earlier_runs_open_gaps_that_limits_close():
+    # Two runs of 10 s each are known when job 4, like them, might fill the 40 s before job 3 starts.
+    jobs = [
+        job(0, 0, 10, 1, limit=100),
+        job(1, 0, 10, 1, limit=100),
+        job(2, 20, 50, 3),
+        job(3, 25, 50, 4),
+        job(4, 30, 10, 1, limit=100),
+    ]
+    assert starts(jobs, fifo(HeadOfLine.BACKFILL)) == [0, 0, 20, 70, 120]
+    assert starts(jobs, fifo(HeadOfLine.BACKFILL, expectation=Expectation.RECENT)) == [0, 0, 20, 70, 30]
+
+
+def test_wrong_prediction_delays_the_head_but_never_exceeds_the_node():
+    jobs = [
+        job(0, 0, 10, 1, limit=100),
+        job(1, 0, 10, 1, limit=100),
+        job(2, 20, 50, 3),
+        job(3, 25, 50, 4),
+        job(4, 30, 100, 1, limit=100),
+    ]
+    assert starts(jobs, fifo(HeadOfLine.BACKFILL, expectation=Expectation.RECENT)) == [0, 0, 20, 130, 30]
+
+
+def test_history_is_not_simulated():
+    with pytest.raises(InvalidInput) as failure:
+        starts([job(0, 0, 10, 1)], fifo(HeadOfLine.BACKFILL, expectation=Expectation.HISTORY))
+    assert failure.value.code == "not-modelled"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mooring.model.errors import InvalidInput
+from mooring.simulation.inputs.traces.sacct import is_sacct, read_sacct
 from mooring.simulation.jobs import Job
-from mooring.simulation.traces.sacct import is_sacct, read_sacct
 
 HEADER = "JobID|User|Submit|Elapsed|Timelimit|ReqCPUS|State\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.simulation.traces.swf import read_swf
+from mooring.simulation.inputs.traces.swf import read_swf
 
 #        job submit wait run used . . requested limit . . user
 LINE = "7 30 -1 {run} {used} -1 -1 {requested} {limit} -1 1 3 -1 -1 -1 -1 -1 -1"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Mooring
+from tests.client.fake_server import FakeServer
 
 # Two jobs of four processors: the second waits for the first.
 LOG = """; MaxProcs: 4
@@ -43,9 +44,9 @@ def test_simulate_writes_a_row_per_job(anonymous: Mooring, log: Path, tmp_path: 
     jobs = tmp_path / "jobs.csv"
     assert anonymous("simulate", "--trace", str(log), "--cpu", "4", "--jobs", str(jobs)).exit_code == 0
     assert jobs.read_text().splitlines() == [
-        "job,user,submitted,start,end,wait_seconds,tasks",
-        "job-1,3,0,0,100,0,1",
-        "job-2,5,0,100,150,100,1",
+        "job,user,submitted,start,end,wait_seconds,tasks,status,project,pool,priority,first_start,planned_start,bounded_slowdown,attempts,preemptions,nodes",
+        "job-1,3,0,0,100,0,1,ended,,default,10,0,,1.0,1,0,node",
+        "job-2,5,0,100,150,100,1,ended,,default,10,100,200,3.0,1,0,node",
     ]
 
 
@@ -63,3 +64,84 @@ def test_missing_log_and_unknown_sequencer_are_refused(anonymous: Mooring, log: 
     assert (missing.exit_code, "No such file" in missing.stderr) == (2, True)
     unknown = anonymous("simulate", "--trace", str(log), "--cpu", "4", "--sequencer", "fastest")
     assert (unknown.exit_code, "fastest" in unknown.stderr) == (2, True)
+
+
+SCENARIO = """
+cluster: [{count: 2, resources: {cpu: 8, gpu: 2}}]
+workloads:
+  - poisson:
+      jobs_per_hour: 20
+      duration: 12h
+      kinds:
+        - {name: train, resources: {cpu: 2, gpu: 1}, run: 30m, deadline_factor: 2, project: vision}
+        - {name: prep, resources: {cpu: 4}, run: 10m, limit_factor: 2, project: data}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "lab.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_scenario_gives_figures_of_gpus_deadlines_and_tenants(anonymous: Mooring, scenario: Path) -> None:
+    result = anonymous("simulate", str(scenario), "-o", "json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert {each["name"] for each in figures["tenants"]} == {"vision", "data"}
+    assert 0 < figures["deadline_hits"] <= figures["deadlines"] < figures["jobs"]
+    assert 0 < figures["gpu"]["fragmented_percent"] <= figures["gpu"]["unallocated_percent"] < 100
+    assert anonymous("simulate", str(scenario), "-o", "json", "--seed", "9").stdout != result.stdout
+
+
+def test_simulate_writes_a_report(anonymous: Mooring, scenario: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    assert anonymous("simulate", str(scenario), "--report", str(report)).exit_code == 0
+    assert "<title>lab.yaml" in report.read_text()
+
+
+def test_scenarios_are_compared_over_seeds(anonymous: Mooring, scenario: Path, tmp_path: Path) -> None:
+    other = tmp_path / "strict.yaml"
+    other.write_text(SCENARIO + "pools: {default: {head_of_line: strict}}\n")
+    compared = anonymous("simulate", "--compare", str(scenario), str(other), "--seeds", "2", "-o", "json")
+    assert compared.exit_code == 0, compared.output
+    document = json.loads(compared.stdout)
+    assert document["seeds"] == [1, 2]
+    assert [each["name"] for each in document["scenarios"]] == ["lab", "strict"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give one of a scenario file and --trace"),
+        (("a.yaml", "--trace", "b"), "give one of a scenario file and --trace"),
+        (("a.yaml", "b.yaml"), "compare several with --compare"),
+        (("a.yaml", "--compare"), "two or more scenario files"),
+        (("--trace", "a.swf"), "--trace needs nodes"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(anonymous: Mooring, arguments: tuple[str, ...], message: str) -> None:
+    result = anonymous("simulate", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True)
+
+
+def test_schema_of_scenario_files_is_printed(anonymous: Mooring) -> None:
+    assert json.loads(anonymous("simulate", "--schema").stdout)["title"] == "Mooring scenario"
+
+
+def test_nodes_and_pools_are_those_of_the_server(mooring: Mooring, server: FakeServer, log: Path) -> None:
+    figures = json.loads(mooring("simulate", "--trace", str(log), "--from-server", "-o", "json").stdout)
+    slots = server.nodes["node-1"].slots
+    assert figures["utilisation"].keys() == {slot for slot in slots if slots[slot].allocatable != "0"}
+    assert figures["jobs"] == 2
+
+
+def test_paused_pool_of_the_server_is_refused(mooring: Mooring, server: FakeServer, log: Path) -> None:
+    pool = server.nodes["node-1"].pool
+    server.pools[pool] = server.pools[pool].model_copy(update={"paused": True})
+    result = mooring("simulate", "--trace", str(log), "--from-server")
+    assert (result.exit_code, f"pool {pool}: the simulation does not model the option 'paused'" in result.stderr) == (
+        2,
+        True,
+    )

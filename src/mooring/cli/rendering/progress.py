@@ -10,6 +10,8 @@ from mooring.cli.exits import say
 from mooring.model.names import shown
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
     from rich.status import Status
 
 
@@ -51,3 +53,32 @@ class Progress:
         self._last = None
         if self._status is not None:
             self._status.stop()
+
+
+class ProgressBar:
+    """A bar on stderr if that is a terminal, and nothing elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> ProgressBar:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._title, total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, done: int, total: int) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)

@@ -1,124 +1,224 @@
-"""`mooring simulate`: a workload trace replayed through the scheduler, without a server."""
+"""`mooring simulate`: workloads replayed through the scheduler with a virtual clock."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections.abc import Sequence
-from itertools import chain
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mooring.cli.exits import say
 from mooring.cli.help import App
 from mooring.cli.input.groups import with_groups
-from mooring.cli.input.options import SERVER
-from mooring.cli.rendering.output import TABLE, Column, Listing, show_document, show_table
+from mooring.cli.input.options import SERVER, ServerOption
+from mooring.cli.rendering.output import TABLE, Format, Listing, show_document
+from mooring.cli.rendering.progress import Progress, ProgressBar
 from mooring.model.errors import InvalidInput
-from mooring.model.policy.pools import Backfill, BackfillOrder, HeadOfLine, PoolPolicy
+from mooring.model.policy.pools import BackfillOrder, Expectation, HeadOfLine
 
 if TYPE_CHECKING:
-    from mooring.simulation.engine import JobOutcome
-    from mooring.simulation.jobs import Job
+    from mooring.simulation.inputs.scenario_files.schema import ScenarioFile
+    from mooring.simulation.scenario import Scenario
 
 app = App()
-
-_MOST_LINE_CHARACTERS = 1 << 20
-
-_COLUMNS = (
-    Column("JOBS", number=True),
-    Column("NEVER STARTED", number=True),
-    Column("MEAN WAIT", number=True),
-    Column("MEDIAN WAIT", number=True),
-    Column("P95 WAIT", number=True),
-    Column("BOUNDED SLOWDOWN", number=True),
-    Column("CPU UTILISATION", number=True),
-)
 
 
 @app.command(rich_help_panel=SERVER)
 @with_groups
 def simulate(
+    scenarios: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[SCENARIO]...", help="Scenario file (YAML); with --compare, at least two.", show_default=False
+        ),
+    ] = None,
     trace: Annotated[
-        Path, typer.Option(metavar="FILE", help="Job log: Standard Workload Format, or `sacct --parsable2`; also .gz.")
-    ],
-    cpu: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Cores of each node.")],
-    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Number of nodes (default 1).")] = 1,
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Job log instead of a scenario: SWF, `sacct --parsable2`, openb, Philly, or Mooring's accounting; "
+            "also .gz.",
+        ),
+    ] = None,
+    cpu: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="With --trace: cores of each node.")
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="With --cpu: number of nodes (default 1).")
+    ] = 1,
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --trace: CSV file of nodes, with a column per slot.")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(metavar="NAME", help="With --trace: profile that chooses nodes (default balanced).")
+    ] = "balanced",
     sequencer: Annotated[
-        str, typer.Option(metavar="NAME", help="Order within a priority, as of a pool (default fifo).")
+        str, typer.Option(metavar="NAME", help="With --trace: order within a priority (default fifo).")
     ] = "fifo",
     head_of_line: Annotated[
-        HeadOfLine, typer.Option(help="Effect of unschedulable work on the work behind it (default backfill).")
+        HeadOfLine,
+        typer.Option(help="With --trace: effect of unschedulable work on the work behind it (default backfill)."),
     ] = HeadOfLine.BACKFILL,
     backfill_order: Annotated[
-        BackfillOrder, typer.Option(help="Order in which work is backfilled (default queue).")
+        BackfillOrder, typer.Option(help="With --trace: order in which work is backfilled (default queue).")
     ] = BackfillOrder.QUEUE,
     backfill_depth: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1 << 30, help="Workloads with a planned start (default 1).")
+        int,
+        typer.Option(metavar="N", min=1, max=1 << 30, help="With --trace: workloads with a planned start (default 1)."),
     ] = 1,
-    jobs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV file to write with the wait of each job.")
+    expectation: Annotated[
+        Expectation,
+        typer.Option(help="With --trace: expected run times: limit, recent or predicted (default limit)."),
+    ] = Expectation.LIMIT,
+    from_server: Annotated[
+        bool, typer.Option("--from-server", help="Use the nodes and pools of the server instead of the scenario's.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=1 << 31, help="Seed, instead of the scenario's.")
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Replay several scenarios over the same seeds, and show the differences.")
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="With --compare: number of seeds (default 10).")
+    ] = 10,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=256, help="With --compare: parallel processes (default one per CPU)."),
+    ] = None,
+    jobs: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV file to write with a row per job.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="HTML file to write with charts; it loads nothing else.")
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of scenario files, for editors.")
+    ] = False,
     output: Listing = TABLE,
+    server: ServerOption = None,
 ) -> None:
-    """Replay a job log through the scheduler with a virtual clock, and show waits, slowdown and utilisation."""
-    from mooring.model.nodes.node import Node
-    from mooring.simulation.engine import simulate as run
-    from mooring.simulation.metrics import figures_of
+    """Replay workloads through the scheduler with a virtual clock, and show waits, utilisation and fairness."""
+    if schema:
+        from mooring.simulation.inputs.scenario_files.schema import schema as scenario_schema
 
-    machines = [Node(name=f"node-{number}", allocatable={"cpu": cpu * 1000}) for number in range(nodes)]
-    policy = PoolPolicy(
-        "balanced",
-        sequencer=sequencer,
-        head_of_line=head_of_line,
-        backfill=Backfill(depth=backfill_depth, order=backfill_order),
-    )
-    outcomes = run(machines, _read(trace, gangs=nodes > 1), policy)
+        show_document(scenario_schema(), Listing(output=output.output if output.is_document else Format.JSON))
+        return
+    if (trace is None) == (not scenarios):
+        raise InvalidInput("give one of a scenario file and --trace")
+    if compare:
+        if len(scenarios or ()) < 2 or from_server or jobs or report:
+            raise InvalidInput(
+                "--compare takes two or more scenario files, and none of --from-server, --jobs, --report"
+            )
+        first = 1 if seed is None else seed
+        _compare(scenarios or [], range(first, first + seeds), processes or len(os.sched_getaffinity(0)), output)
+        return
+    if len(scenarios or ()) > 1:
+        raise InvalidInput("give one scenario file, or compare several with --compare")
+    if trace is not None:
+        policy: dict[str, Any] = {
+            "profile": profile,
+            "sequencer": sequencer,
+            "head_of_line": head_of_line.value,
+            "backfill": {
+                "order": backfill_order.value,
+                "depth": backfill_depth,
+                "expectation": expectation.value,
+            },
+        }
+        file = _file_of_trace(trace, policy, cpu=cpu, nodes=nodes, cluster=cluster, from_server=from_server)
+        folder = Path()
+    else:
+        assert scenarios
+        file, folder = _read(scenarios[0]), scenarios[0].parent
+    scenario = _scenario(file, folder, seed=seed, from_server=from_server, server=server)
+    title = (trace or (scenarios or [Path("simulation")])[0]).name
+    _run(scenario, title, jobs, report, output)
+
+
+def _run(scenario: Scenario, title: str, jobs: Path | None, report: Path | None, output: Listing) -> None:
+    from mooring.cli.rendering.simulation import show_figures
+    from mooring.simulation.engine import replay
+    from mooring.simulation.metrics import figures_of
+    from mooring.simulation.outputs.job_table import write_jobs
+
+    with Progress(quiet=not sys.stderr.isatty()) as progress:
+        result = replay(scenario, lambda part: progress.show(f"Simulating {len(scenario.jobs):,} jobs: {part:.0%}"))
     if jobs is not None:
-        _write_jobs(jobs, outcomes)
-    figures = figures_of(outcomes, machines)
+        write_jobs(jobs, result.outcomes)
+        say(f"{jobs}: {len(result.outcomes):,} jobs")
+    figures = figures_of(result, scenario)
+    if report is not None:
+        from mooring.simulation.outputs.report.html import write_report
+        from mooring.simulation.outputs.report.series import report_data
+
+        write_report(report, report_data(result, scenario, title, figures))
+        say(f"{report}: open it in a browser")
     if output.is_document:
         show_document(figures.as_dict(), output)
-        return
-    row = [
-        f"{figures.jobs}",
-        f"{figures.never_started}",
-        f"{figures.mean_wait_seconds:.0f}s",
-        f"{figures.median_wait_seconds:.0f}s",
-        f"{figures.p95_wait_seconds:.0f}s",
-        f"{figures.mean_bounded_slowdown:.2f}",
-        f"{figures.utilisation['cpu']:.1%}",
-    ]
-    show_table(_COLUMNS, [row], output)
+    else:
+        show_figures(figures, output)
 
 
-def _read(path: Path, *, gangs: bool) -> list[Job]:
-    from mooring.simulation.traces.sacct import is_sacct, read_sacct
-    from mooring.simulation.traces.swf import read_swf
+def _compare(paths: list[Path], seeds: range, processes: int, output: Listing) -> None:
+    from mooring.cli.rendering.simulation import show_comparison
+    from mooring.simulation.outputs.comparison import compare
 
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            first = lines.readline(_MOST_LINE_CHARACTERS)
-            read = read_sacct if is_sacct(first) else read_swf
-            found = read(chain([first], lines), path.name, gangs=gangs)
-    except (OSError, EOFError) as problem:
-        raise InvalidInput(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
-    except UnicodeDecodeError as problem:
-        raise InvalidInput(f"{path} is not a text file", code="invalid-trace") from problem
-    if not found:
-        raise InvalidInput(f"{path} has no job with a run time and processors", code="invalid-trace")
-    return found
+    # A mistake in a file is reported before anything runs.
+    for path in paths:
+        _scenario(_read(path), path.parent, seed=seeds[0], from_server=False, server=None)
+    with ProgressBar("Simulating") as bar:
+        comparison = compare(paths, seeds, processes=processes, progress=bar.show)
+    if output.is_document:
+        show_document(comparison.as_dict(), output)
+    else:
+        show_comparison(comparison, output)
 
 
-def _write_jobs(path: Path, outcomes: Sequence[JobOutcome]) -> None:
-    try:
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["job", "user", "submitted", "start", "end", "wait_seconds", "tasks"])
-            for each in outcomes:
-                job, start = each.job, each.start
-                wait = None if start is None else start - job.submitted
-                writer.writerow([job.name, job.user, job.submitted, start, each.end, wait, job.tasks])
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be written: {problem.strerror}") from problem
+def _file_of_trace(
+    trace: Path,
+    policy: dict[str, Any],
+    *,
+    cpu: int | None,
+    nodes: int,
+    cluster: Path | None,
+    from_server: bool,
+) -> ScenarioFile:
+    """Return the scenario that the options describe."""
+    from mooring.simulation.inputs.scenario_files.schema import NodesPart, ScenarioFile, WorkloadPart
+    from mooring.wire.cluster.pools import PoolChange
+
+    if sum((cpu is not None, cluster is not None, from_server)) != 1:
+        raise InvalidInput("--trace needs nodes: give one of --cpu, --cluster and --from-server")
+    parts: list[NodesPart] = []
+    if cpu is not None:
+        parts = [NodesPart(count=nodes, resources={"cpu": cpu})]
+    elif cluster is not None:
+        parts = [NodesPart(file=str(cluster))]
+    return ScenarioFile(
+        cluster=parts,
+        pools={"default": PoolChange.model_validate(policy)},
+        workloads=[WorkloadPart(trace=str(trace), gangs=cpu is not None and nodes > 1)],
+    )
+
+
+def _read(path: Path) -> ScenarioFile:
+    from mooring.simulation.inputs.scenario_files.loading import read_scenario
+
+    return read_scenario(path)
+
+
+def _scenario(file: ScenarioFile, folder: Path, *, seed: int | None, from_server: bool, server: str | None) -> Scenario:
+    from mooring.simulation.inputs.scenario_files.loading import scenario_of
+
+    if not from_server:
+        return scenario_of(file, folder, seed=seed)
+    from mooring.cli.connection import connect
+    from mooring.simulation.inputs.nodes import nodes_of_server, pools_of_server
+
+    with connect(server) as client:
+        nodes, pools = client.nodes().nodes, client.pools().pools
+    used = {node.pool for node in nodes}
+    policies = pools_of_server([pool for pool in pools if pool.name in used])
+    return scenario_of(file, folder, seed=seed, cluster=nodes_of_server(nodes), pools=policies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.model.errors import InvalidInput
+from mooring.simulation.inputs.text_files import invalid
 from mooring.simulation.jobs import Job
 
 _CORE = 1000
@@ -38,7 +38,3 @@ def processor_job(
         tasks=processors if gangs else 1,
         user=user,
     )
-
-
-def invalid(message: str) -> InvalidInput:
-    return InvalidInput(message, code="invalid-trace")

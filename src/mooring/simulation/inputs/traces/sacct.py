@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from mooring.simulation.inputs.text_files import invalid
+from mooring.simulation.inputs.traces.processors import processor_job
 from mooring.simulation.jobs import Job
-from mooring.simulation.traces.processors import invalid, processor_job
 
 _SEPARATOR = "|"
 _REQUIRED = ("JobID", "Submit", "Elapsed", "Timelimit")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mooring.simulation.inputs.text_files import invalid
+from mooring.simulation.inputs.traces.processors import processor_job
 from mooring.simulation.jobs import Job
-from mooring.simulation.traces.processors import invalid, processor_job
 
 _COLUMNS = 18
 _NUMBER, _SUBMITTED, _RUN, _USED, _REQUESTED, _LIMIT, _USER = 0, 1, 3, 4, 7, 8, 11

@@ -1,0 +1,1 @@
+"""Synthetic workloads from a seed: the same seed gives the same jobs."""

@@ -1,0 +1,1 @@
+"""Scenario files: their schema, and the scenario that they describe."""

@@ -1,0 +1,1 @@
+"""Outputs of a simulation: a row per job, a comparison, and an HTML report."""

@@ -1,0 +1,99 @@
+"""The schedulers and the pending queue of a simulation, set up as a server sets up its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from mooring.model.policy.pools import HeadOfLine, PoolPolicy
+from mooring.model.tenancy.fair_share import Factors
+from mooring.model.workloads.workload import Workload
+from mooring.scheduling.admission import Admission
+from mooring.scheduling.calendar.seconds import time_of
+from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.profiles import Registry
+from mooring.scheduling.plugins.protocols import NO_FACTORS
+from mooring.scheduling.preemption.reclaim import Guarantees
+from mooring.scheduling.preemption.running_tasks import RunningTasks
+from mooring.scheduling.queue.pending_queue import PendingQueue
+from mooring.scheduling.scheduler import Pass, Scheduler
+
+_FEW_NODES = 64
+"""Up to this many nodes, NumPy is faster than compiling the kernels."""
+
+
+class Pools:
+    """One scheduler per pool, over one cluster."""
+
+    def __init__(self, cluster: Cluster, policies: Mapping[str, PoolPolicy], guarantees: Guarantees) -> None:
+        self.policies = policies
+        self.running_tasks = RunningTasks()
+        self.factors: dict[str, Factors] = {}
+        self.admission: Admission | None = None
+        """The admission of the current pass; None: nothing depends on the usage of tenants."""
+        self.now = 0
+        self._schedulers = {name: self._scheduler(cluster, policy) for name, policy in policies.items()}
+        for scheduler in self._schedulers.values():
+            if scheduler.preemptor is not None:
+                scheduler.preemptor.guarantees = guarantees
+        for name, policy in policies.items():
+            cluster.timeline.allow_open_ended(name, policy.bookings.movable_notice_seconds)
+            cluster.allow_fragmentation(name, policy.fragmentation)
+        self.queue = PendingQueue(cluster, best=self._best)
+        self.queue.strict_pools = frozenset(
+            name for name, policy in policies.items() if policy.head_of_line is HeadOfLine.STRICT
+        )
+        self.queue.backfill_depths = {
+            name: policy.backfill.depth
+            for name, policy in policies.items()
+            if policy.head_of_line is HeadOfLine.BACKFILL
+        }
+
+    @property
+    def preempt(self) -> bool:
+        return any(policy.preemption is not None for policy in self.policies.values())
+
+    def scheduler(self, pool: str) -> Scheduler:
+        return self._schedulers[pool]
+
+    def place(self, taken: Sequence[Workload], now: datetime) -> list[Pass]:
+        """Run a pass over every pool that has work to try. Workloads without a placement return to the queue."""
+        if len(self.policies) == 1:
+            [name] = self.policies
+            return [self._place_in(name, taken, now)]
+        by_pool: dict[str, list[Workload]] = {}
+        for workload in taken:
+            by_pool.setdefault(workload.pool, []).append(workload)
+        return [self._place_in(name, by_pool[name], now) for name in sorted(by_pool)]
+
+    def _place_in(self, name: str, workloads: Sequence[Workload], now: datetime) -> Pass:
+        scheduler, policy = self._schedulers[name], self.policies[name]
+        factors = self.factors.get(name, NO_FACTORS)
+        result = scheduler.place(workloads, now, admission=self.admission, factors=factors)
+        rules = policy.preemption
+        again = timedelta(seconds=rules.min_runtime_seconds) if rules and rules.min_runtime_seconds else None
+        eager = rules is not None or policy.head_of_line is HeadOfLine.STRICT
+        self.queue.add_unschedulable(result, scheduler.profile, now, eager=eager, again=again)
+        return result
+
+    def _best(self, waiting: Sequence[Workload], number: int) -> Sequence[Workload]:
+        name = waiting[0].pool
+        factors = self.factors.get(name, NO_FACTORS)
+        return self._schedulers[name].best(
+            waiting, number, time_of(self.now), admission=self.admission, factors=factors
+        )
+
+    def _scheduler(self, cluster: Cluster, policy: PoolPolicy) -> Scheduler:
+        registry = Registry()
+        registry.discover()
+        return Scheduler(
+            cluster=cluster,
+            profile=registry.profile_of(policy),
+            sequencer=registry.sequencer(policy),
+            head_of_line=policy.head_of_line,
+            backfill=policy.backfill,
+            ageing_seconds=policy.ageing_seconds,
+            compiled=len(cluster) > _FEW_NODES,
+            preemption=policy.preemption,
+            running_tasks=self.running_tasks,
+        )

@@ -1,0 +1,173 @@
+"""A scenario: nodes, jobs, pools, tenants and events. Readers and generators make it, the engine replays it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from mooring.model.errors import InvalidInput
+from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import Expectation, PoolPolicy
+from mooring.model.resources.slots import Amounts
+from mooring.model.tenancy.quotas import Scope
+from mooring.model.workloads.workload import OnInsufficient
+from mooring.scheduling.plugins.profiles import Registry
+from mooring.simulation.estimates import Estimates, TimeLimits
+from mooring.simulation.jobs import Job
+
+_MODELLED = {
+    "profile",
+    "weights",
+    "scorer_options",
+    "filters",
+    "selector",
+    "selector_options",
+    "sequencer",
+    "fair_share",
+    "factors",
+    "ageing_seconds",
+    "head_of_line",
+    "backfill",
+    "preemption",
+    "fragmentation",
+    "on_insufficient",
+    "pending_timeout_seconds",
+    "max_tasks_per_node",
+    "default_time_seconds",
+    "max_time_seconds",
+    "bookings",
+}
+"""Options of a pool that the simulation follows."""
+_WITHOUT_EFFECT = {
+    "default_cpu",
+    "default_memory",
+    "deprioritise",
+    "hold_seconds",
+    "hold_max_seconds",
+    "health",
+    "host_paths",
+    "privileged",
+    "public",
+    "shared_volumes",
+    "paused_reason",
+}
+"""Options that change nothing for jobs of a trace: they concern submissions, agents or containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRules:
+    """The limits of a tenant and its entitlement."""
+
+    scope: Scope
+    name: str
+    limits: Amounts = field(default_factory=dict)
+    guaranteed: Amounts = field(default_factory=dict)
+    """Of a project, for preemption with the scope `reclaim`."""
+    weight: int = 100
+    """Its fair-share weight; twice the weight entitles to twice as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Nodes that are lost at a time and return later, or never. Their jobs are requeued."""
+
+    nodes: tuple[str, ...]
+    at: int
+    back_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Capacity reserved for a window of time; requested when the simulation starts."""
+
+    name: str
+    pool: str
+    start: int
+    end: int
+    request: Amounts
+    count: int = 1
+    lead_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    nodes: Sequence[Node]
+    jobs: Sequence[Job]
+    pools: Mapping[str, PoolPolicy]
+    tenants: Sequence[TenantRules] = ()
+    faults: Sequence[Fault] = ()
+    bookings: Sequence[Booking] = ()
+    until: int | None = None
+    """The simulation ends at this time; None: with its last event."""
+    estimates: Estimates = field(default_factory=TimeLimits)
+    """The run times that the scheduler plans with."""
+
+
+def check(scenario: Scenario) -> None:
+    """Raise InvalidInput for unknown names, and for pool options that the simulation does not model."""
+    registry = Registry()
+    registry.discover()
+    for name, policy in scenario.pools.items():
+        _check_modelled(name, policy)
+        registry.profile_of(policy)
+        registry.sequencer(policy)
+    for pool in {job.pool for job in scenario.jobs} | {node.pool for node in scenario.nodes}:
+        if pool not in scenario.pools:
+            raise InvalidInput(f"there is no pool {pool!r}; add it to pools", code="invalid-scenario")
+    names = {node.name for node in scenario.nodes}
+    if len(names) < len(scenario.nodes):
+        raise InvalidInput("two nodes have the same name", code="invalid-scenario")
+    for fault in scenario.faults:
+        if unknown := sorted(set(fault.nodes) - names):
+            raise InvalidInput(f"a fault names node {unknown[0]!r}, which does not exist", code="invalid-scenario")
+    if scenario.faults and scenario.bookings:
+        raise InvalidInput("the simulation does not model faults beside bookings", code="not-modelled")
+    booked = {booking.name: booking for booking in scenario.bookings}
+    for booking in scenario.bookings:
+        if booking.pool not in scenario.pools:
+            raise InvalidInput(f"booking {booking.name!r}: there is no pool {booking.pool!r}", code="invalid-scenario")
+    for job in scenario.jobs:
+        if job.booking and (job.booking not in booked or booked[job.booking].pool != job.pool):
+            raise InvalidInput(
+                f"{job.name}: there is no booking {job.booking!r} in pool {job.pool!r}", code="invalid-scenario"
+            )
+    _check_open_ended(scenario)
+
+
+def _check_modelled(name: str, policy: PoolPolicy) -> None:
+    default = PoolPolicy(policy.profile)
+    for option in fields(policy):
+        ignored = option.name in _MODELLED | _WITHOUT_EFFECT or (
+            option.name == "allowed_types" and "batch" in policy.allowed_types
+        )
+        if not ignored and getattr(policy, option.name) != getattr(default, option.name):
+            raise _not_modelled(name, f"the option {option.name!r}")
+    if policy.backfill.expectation is Expectation.HISTORY:
+        raise _not_modelled(name, "the expectation 'history' of backfill")
+    if policy.on_insufficient is OnInsufficient.SCALE_UP:
+        raise _not_modelled(name, "the value 'scale_up' of on_insufficient")
+
+
+def _check_open_ended(scenario: Scenario) -> None:
+    """Raise if work without a time limit would have to move for a booking: the simulation moves no work."""
+    for pool in {booking.pool for booking in scenario.bookings}:
+        policy = scenario.pools[pool]
+        open_ended = any(job.pool == pool and job.limit_seconds is None and not job.booking for job in scenario.jobs)
+        limited = policy.default_time_seconds is not None or policy.max_time_seconds is not None
+        if open_ended and not limited and policy.bookings.movable_notice_seconds is not None:
+            raise _not_modelled(
+                pool, "moving work without a time limit for bookings (set bookings.open_ended to refuse)"
+            )
+
+
+def _not_modelled(pool: str, what: str) -> InvalidInput:
+    return InvalidInput(f"pool {pool}: the simulation does not model {what}", code="not-modelled")
+
+
+def with_task_limits(nodes: Sequence[Node], pools: Mapping[str, PoolPolicy]) -> list[Node]:
+    """Return the nodes with the maximum number of tasks that their pools allow."""
+    limits = {name: policy.max_tasks_per_node for name, policy in pools.items()}
+    return [
+        node if (most := limits[node.pool]) is None else replace(node, max_tasks=min(most, node.max_tasks or most))
+        for node in nodes
+    ]
