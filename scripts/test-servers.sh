@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PostgreSQL, etcd, podman and a registry for the tests: finds their binaries, and on Debian, as root, installs what is
+# PostgreSQL, etcd, podman, a registry and Chromium for the tests: finds their binaries, and on Debian, as root, installs what is
 # missing.
 # The tests start servers of their own from these binaries, so no system service is started here, none is left
 # enabled, and no existing database cluster is touched. A server that cannot be had is not an error: its tests skip.
@@ -29,6 +29,7 @@ found runc || missing+=(runc)
 found conmon || missing+=(conmon)
 found busybox || missing+=(busybox-static)
 found docker-registry || missing+=(docker-registry)
+found chromium || missing+=(chromium)
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi
@@ -113,3 +114,4 @@ postgres_found || say "THE POSTGRESQL TESTS WILL BE SKIPPED: postgresql could no
 found etcd || say "THE ETCD TESTS WILL BE SKIPPED: etcd-server could not be installed."
 container_programs_found || say "THE CONTAINER TESTS WILL BE SKIPPED: podman, runc, conmon and busybox-static could not be installed."
 found docker-registry || say "THE REGISTRY TESTS WILL BE SKIPPED: docker-registry could not be installed."
+found chromium || say "THE CONSOLE'S TESTS IN A BROWSER WILL BE SKIPPED: chromium could not be installed."

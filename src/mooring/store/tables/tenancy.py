@@ -99,6 +99,20 @@ logins = Table(
     Column("expires_at", UtcDateTime, nullable=False, index=True),
 )
 
+login_codes = Table(
+    "login_codes",
+    metadata,
+    # One-time codes that open a login; redeeming a code deletes its row.
+    Column("code_hash", String(64), primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True),
+    # The login that created it; null for codes that a server prints at its start.
+    Column("login_id", Id, ForeignKey("logins.id", ondelete="CASCADE"), index=True),
+    Column("token_epoch", Integer, nullable=False),
+    # The time of the login by password: a code does not prolong how long tokens can be renewed.
+    Column("auth_time", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
+)
+
 keypairs = Table(
     "keypairs",
     metadata,

@@ -16,6 +16,19 @@ class LoginRequest(Request):
     password: Annotated[str, StringConstraints(max_length=256), UNSHOWN]
 
 
+class RedeemRequest(Request):
+    code: Annotated[str, StringConstraints(min_length=1, max_length=128), UNSHOWN]
+    """Of a one-time link: the part after `code=`."""
+
+
+class LoginCode(Answer):
+    """A one-time code that logs the caller in once more, such as in a browser."""
+
+    code: Annotated[str, UNSHOWN]
+    expires_in: int
+    """Seconds."""
+
+
 class Token(Answer):
     access_token: Annotated[str, UNSHOWN]
     token_type: Literal["bearer"] = "bearer"

@@ -4,8 +4,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import pytest
 
+from mooring.api.app import OPERATIONS, create_app
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -63,15 +65,18 @@ async def test_the_audit_of_a_working_system_is_clean(world: World):
 
 
 @on_sqlite
-async def test_the_front_page_introduces_the_server_and_runs_nothing(world: World):
-    page = await world.client.get("/")
-    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert page.headers["content-security-policy"].startswith("default-src 'none';")
-    assert "mooring login --server http://mooring.test" in page.text
-    assert "1.2.3" in page.text
-    assert not re.search("<script|<style|style=|onclick|<form", page.text)
-    world.app.state.services = replace(world.services, public_url="http://<script>alert(1)</script>")
-    assert "<script" not in (await world.client.get("/")).text
+async def test_the_front_page_of_a_scheduler_introduces_it_and_runs_nothing(world: World):
+    services = replace(world.services, public_url="http://<script>alert(1)</script>")
+    for known, text in ((world.services, "mooring login --server http://mooring.test"), (services, "&lt;script&gt;")):
+        transport = httpx2.ASGITransport(app=create_app(known, OPERATIONS))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://mooring.test") as client:
+            page = await client.get("/")
+            assert (await client.get("/workloads")).status_code == 404
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert page.headers["content-security-policy"].startswith("default-src 'none';")
+        assert text in page.text
+        assert "1.2.3" in page.text
+        assert not re.search("<script|<style|style=|onclick|<form", page.text)
 
 
 @on_sqlite
@@ -113,7 +118,7 @@ async def test_the_description_names_every_operation_and_its_errors(world: World
         assert {"400", "408", "413", "426", "429", "431", "500"} <= documented
         secured = "security" in operation
         # Agents show the credential of their node, which is no user's.
-        with_login = path != "/api/auth/login" and not path.startswith("/api/agent/")
+        with_login = path not in {"/api/auth/login", "/api/auth/redeem"} and not path.startswith("/api/agent/")
         assert secured is (path.startswith("/api/") and with_login)
         assert not secured or {"401", "503"} <= documented
         if "requestBody" in operation:

@@ -163,6 +163,7 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me
     200   200  200  200  200   403  403  POST   /api/auth/renew
+    201   201  201  201  201   403  403  POST   /api/auth/codes
     200   200  200  200  200   200  200  GET    /api/events
     200   200  200  200  404   200  200  GET    /api/events?workload={web}
     200   200  200  200  200   200  200  GET    /api/workloads
@@ -240,6 +241,7 @@ APART = {
     "GET /metrics",
     "POST /api/auth/login",
     "POST /api/auth/password",
+    "POST /api/auth/redeem",
     "DELETE /api/logins/{login_id}",
     "GET /api/events/stream",
 }

@@ -86,12 +86,13 @@ async def list_task_use(
     pool: Name | None = None,
     user: Name | None = None,
     name: Name | None = None,
+    node: Name | None = None,
     sort: UseOrder = "cpu",
     limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 100,
 ) -> TaskUseList:
     """Get the current consumption of running tasks as measured by their agents."""
     services.rates.query(principal)
-    selection = measured_views.Running(sight(principal), pool=pool, user=user, name=name)
+    selection = measured_views.Running(sight(principal), pool=pool, user=user, name=name, node=node)
     async with services.database.read() as connection:
         rows = await measured_views.running(connection, selection)
         known = services.measured.newest

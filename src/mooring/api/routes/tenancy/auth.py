@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
@@ -17,10 +17,10 @@ from mooring.api.services import Services
 from mooring.model.errors import NotAllowed, NotAuthenticated, Unavailable
 from mooring.store.core.engine import Connection
 from mooring.store.core.ids import new_id
-from mooring.store.tenancy import keypairs, logins, signing_keys, users
+from mooring.store.tenancy import keypairs, login_codes, logins, signing_keys, users
 from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.tenancy.users import Credentials
-from mooring.wire.tenancy.users import LoginRequest, PasswordChange, Token, UserView
+from mooring.wire.tenancy.users import LoginCode, LoginRequest, PasswordChange, RedeemRequest, Token, UserView
 
 _KNOWN_ADDRESS = timedelta(days=30)
 """An account that is under attack still lets in the addresses that it was used from within this time."""
@@ -40,6 +40,47 @@ async def login(services: Served, login: LoginRequest, request: Request, respons
         raise NotAuthenticated("this user is deactivated; ask an admin", code="user-inactive")
     await services.login_records.succeeded(login.username, found, address, services.now())
     return await _new_login(services, found.user_id, found.token_epoch, address, response)
+
+
+@router.post("/codes", operation_id="create_login_code", status_code=201, responses=problems(401, 403, 503))
+async def create_code(services: Served, principal: User, claims: ByPassword, response: Response) -> LoginCode:
+    """Create a code that logs the caller in once, within ten minutes, such as in a browser: `/login#code=CODE`."""
+
+    async def work(connection: Connection) -> str:
+        return await login_codes.add(
+            connection,
+            principal.user_id,
+            login_id=claims.login_id,
+            token_epoch=claims.epoch,
+            auth_time=claims.auth_time,
+            now=services.now(),
+        )
+
+    code = await services.database.write(work, notify=False)
+    response.headers["Cache-Control"] = "no-store"
+    return LoginCode(code=code, expires_in=int(login_codes.LIFETIME.total_seconds()))
+
+
+@router.post("/redeem", operation_id="redeem_login_code", responses=problems(401, 422, 503))
+async def redeem(services: Served, request: RedeemRequest, http: Request, response: Response) -> Token:
+    """Exchange a one-time code for a token. The token can be renewed as long as that of the login behind the code."""
+    address, at = client_address(http.scope), services.now()
+    with services.throttle.attempt(address):
+        services.throttle.check_address(address)
+        found = await services.database.write(lambda c: login_codes.redeem(c, request.code, at), notify=False)
+        if found is None:
+            services.throttle.failed_address(address)
+            await services.login_records.failed("", None, address, at)
+            raise NotAuthenticated(
+                "this login link was used already, has expired or was revoked; `mooring console` makes another one",
+                code="wrong-code",
+            )
+    credentials = Credentials(found.user_id, found.active, found.token_epoch, None)
+    if not found.active:
+        await services.login_records.failed(found.username, credentials, address, at)
+        raise NotAuthenticated("this user is deactivated; ask an admin", code="user-inactive")
+    await services.login_records.succeeded(found.username, credentials, address, at)
+    return await _new_login(services, found.user_id, found.token_epoch, address, response, auth_time=found.auth_time)
 
 
 @router.post("/renew", operation_id="renew", responses=problems(401, 403, 503))
@@ -123,10 +164,18 @@ async def _verified(services: Services, username: str, password: str, request: R
     return found
 
 
-async def _new_login(services: Services, user_id: UUID, epoch: int, address: str | None, response: Response) -> Token:
+async def _new_login(
+    services: Services,
+    user_id: UUID,
+    epoch: int,
+    address: str | None,
+    response: Response,
+    *,
+    auth_time: datetime | None = None,
+) -> Token:
     """Return the first token of a login, which is stored so that it can be listed and ended."""
     login_id, at = new_id(), services.now()
-    token = await _token(services, Claims(user_id, epoch, at, login_id=login_id), response)
+    token = await _token(services, Claims(user_id, epoch, auth_time or at, login_id=login_id), response)
     until = at + timedelta(seconds=token.expires_in)
     await services.database.write(
         lambda c: logins.add(c, login_id, user_id, address=address, now=at, until=until), notify=False

@@ -21,6 +21,7 @@ TABLES = (
     "users",
     "identities",
     "logins",
+    "login_codes",
     "keypairs",
     "memberships",
 )
@@ -181,6 +182,21 @@ def create() -> None:
     )
     op.create_index(op.f("ix_logins_user_id"), "logins", ["user_id"])
     op.create_index(op.f("ix_logins_expires_at"), "logins", ["expires_at"])
+    op.create_table(
+        "login_codes",
+        sa.Column("code_hash", sa.String(length=64), nullable=False),
+        sa.Column("user_id", Id(), nullable=False),
+        sa.Column("login_id", Id(), nullable=True),
+        sa.Column("token_epoch", sa.Integer(), nullable=False),
+        sa.Column("auth_time", UtcDateTime(), nullable=False),
+        sa.Column("expires_at", UtcDateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_login_codes_user_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["login_id"], ["logins.id"], name=op.f("fk_login_codes_login_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("code_hash", name=op.f("pk_login_codes")),
+    )
+    op.create_index(op.f("ix_login_codes_user_id"), "login_codes", ["user_id"])
+    op.create_index(op.f("ix_login_codes_login_id"), "login_codes", ["login_id"])
+    op.create_index(op.f("ix_login_codes_expires_at"), "login_codes", ["expires_at"])
     op.create_table(
         "keypairs",
         sa.Column("access_key", sa.String(length=40), nullable=False),

@@ -1,0 +1,33 @@
+/** Names for the schemas of the API's description, from which `schema.d.ts` is generated. */
+
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Explanation = Schemas["Explanation"];
+export type Event = Schemas["EventView"];
+export type FreeCapacity = Schemas["FreeCapacity"];
+export type HistoryList = Schemas["HistoryList"];
+export type Leader = Schemas["LeaderView"];
+export type LoopList = Schemas["LoopList"];
+export type Node = Schemas["NodeView"];
+export type NodeList = Schemas["NodeList"];
+export type PoolList = Schemas["PoolList"];
+export type QuotaView = Schemas["QuotaView"];
+export type QuotaLine = Schemas["QuotaLine"];
+export type Ready = Schemas["Ready"];
+export type Removed = Schemas["Removed"];
+export type RevisionList = Schemas["RevisionList"];
+export type ScoredNode = Schemas["ScoredNode"];
+export type ServerList = Schemas["ServerList"];
+export type ShareList = Schemas["ShareList"];
+export type Task = Schemas["TaskView"];
+export type TaskUseList = Schemas["TaskUseList"];
+export type Timeline = Schemas["TimelineView"];
+export type Token = Schemas["Token"];
+export type UsageReport = Schemas["UsageReport"];
+export type User = Schemas["UserView"];
+export type Workload = Schemas["WorkloadView"];
+export type WorkloadDetail = Schemas["WorkloadDetail"];
+export type WorkloadList = Schemas["WorkloadList"];
+export type WorkloadStatus = Schemas["WorkloadStatus"];

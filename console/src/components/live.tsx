@@ -1,0 +1,77 @@
+/** The event stream of this tab: it makes stale what the events are about, and says whether it is connected. */
+
+import { type QueryClient, useQueryClient } from "@tanstack/react-query";
+import { createContext, type ReactNode, useContext, useEffect, useState } from "react";
+import { follow, type StreamState } from "../api/events";
+import type { Event } from "../api/types";
+
+const State = createContext<StreamState>("off");
+
+/** Milliseconds between two readings of the same kind, however many events come. */
+const PACE: Record<string, number> = { workload: 500, node: 3000 };
+
+export function staleKeys(events: Event[]): Set<string> {
+  const keys = new Set<string>();
+  for (const { noun } of events) {
+    if (noun === "workload" || noun === "task") keys.add("workload");
+    if (noun === "node" || noun === "task" || noun === "pool") keys.add("node");
+    if (noun === "timeslot") keys.add("timeslot");
+    if (noun === "pool" || noun === "tenant") keys.add(noun);
+  }
+  return keys;
+}
+
+/** Read again; readings that are under way finish first, so that frequent events cannot starve slow ones. */
+async function refresh(client: QueryClient, key?: string): Promise<void> {
+  const filters = key === undefined ? {} : { queryKey: [key] };
+  const busy = client.isFetching(filters) > 0;
+  await client.invalidateQueries(filters, { cancelRefetch: false });
+  if (busy) await client.invalidateQueries(filters, { cancelRefetch: false });
+}
+
+function paced(client: QueryClient): (keys: Iterable<string>) => void {
+  const due = new Set<string>();
+  const again = new Set<string>();
+
+  async function run(key: string): Promise<void> {
+    await new Promise((done) => setTimeout(done, PACE[key] ?? 1000));
+    again.delete(key);
+    await refresh(client, key);
+    if (again.has(key)) void run(key);
+    else due.delete(key);
+  }
+
+  return (keys) => {
+    for (const key of keys) {
+      again.add(key);
+      if (due.has(key)) continue;
+      due.add(key);
+      void run(key);
+    }
+  };
+}
+
+export function Live({ children }: { children: ReactNode }) {
+  const client = useQueryClient();
+  const [state, setState] = useState<StreamState>("off");
+  useEffect(() => {
+    const invalidate = paced(client);
+    return follow({
+      onEvents: (events) => invalidate(staleKeys(events)),
+      onGap: () => void refresh(client),
+      onState: setState,
+    });
+  }, [client]);
+  return <State.Provider value={state}>{children}</State.Provider>;
+}
+
+export function LiveState() {
+  const state = useContext(State);
+  const text = { live: "live", reconnecting: "reconnecting…", off: "offline" }[state];
+  return (
+    <span className={`live ${state}`} role="status" title="The stream of events that keeps this page current">
+      <span className="dot" aria-hidden="true" />
+      {text}
+    </span>
+  );
+}

@@ -1,0 +1,8 @@
+/** The pages of the navigation, with the key that follows `g`. */
+
+export const PAGES = [
+  { name: "Overview", path: "/overview", key: "o" },
+  { name: "Workloads", path: "/workloads", key: "w" },
+  { name: "Nodes", path: "/nodes", key: "n" },
+  { name: "Sharing", path: "/sharing", key: "s" },
+] as const;

@@ -1,0 +1,77 @@
+/** The cells of the heat map: nodes grouped and laid out in a given width. */
+
+import type { Node } from "../api/types";
+import { amount } from "./format";
+
+export const CELL = 16;
+export const GAP = 2;
+const HEADING = 26;
+const AFTER = 10;
+
+export interface Cell {
+  node: Node;
+  x: number;
+  y: number;
+  /** 0 to 1; null if the node cannot take work. */
+  level: number | null;
+}
+
+export interface Group {
+  name: string;
+  y: number;
+  nodes: number;
+}
+
+export interface Layout {
+  groups: Group[];
+  cells: Cell[];
+  height: number;
+}
+
+/** How full a node is in one slot, counting what is held and reserved. */
+export function level(node: Node, slot: string): number {
+  const found = node.slots[slot];
+  const whole = found ? amount(found.allocatable) : 0;
+  return found && whole > 0 ? Math.min(1, Math.max(0, 1 - amount(found.free) / whole)) : 0;
+}
+
+/** The group of a node: its pool, its region, or the value of a label. */
+export function groupOf(node: Node, by: string): string {
+  if (by === "pool") return node.pool;
+  if (by === "region") return node.region ?? "no region";
+  if (by === "status") return node.status.toLowerCase();
+  return node.labels[by] ?? `no ${by}`;
+}
+
+export function layOut(nodes: readonly Node[], slot: string, by: string, width: number): Layout {
+  const members = new Map<string, Node[]>();
+  for (const node of nodes) {
+    const name = groupOf(node, by);
+    const list = members.get(name);
+    if (list) list.push(node);
+    else members.set(name, [node]);
+  }
+  const columns = Math.max(1, Math.floor((width + GAP) / (CELL + GAP)));
+  const groups: Group[] = [];
+  const cells: Cell[] = [];
+  let y = 0;
+  for (const name of [...members.keys()].sort()) {
+    const list = (members.get(name) ?? []).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    groups.push({ name, y, nodes: list.length });
+    y += HEADING;
+    list.forEach((node, index) => {
+      cells.push({
+        node,
+        x: (index % columns) * (CELL + GAP),
+        y: y + Math.floor(index / columns) * (CELL + GAP),
+        level: node.status === "READY" && node.schedulable ? level(node, slot) : null,
+      });
+    });
+    y += Math.ceil(list.length / columns) * (CELL + GAP) + AFTER;
+  }
+  return { groups, cells, height: y };
+}
+
+export function cellAt(layout: Layout, x: number, y: number): Cell | undefined {
+  return layout.cells.find((cell) => x >= cell.x && x < cell.x + CELL && y >= cell.y && y < cell.y + CELL);
+}

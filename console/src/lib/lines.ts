@@ -1,0 +1,38 @@
+/** Lines out of text that arrives in pieces, at most so many. */
+
+export const MAX_LINES = 20_000;
+
+export interface Line {
+  number: number;
+  task: number;
+  time: string;
+  text: string;
+}
+
+/** Split the output of one task, of which each line begins with its time and a space. */
+export class LineSplitter {
+  private rest = "";
+
+  constructor(private readonly task: number) {}
+
+  push(text: string): Omit<Line, "number">[] {
+    const parts = (this.rest + text).split("\n");
+    this.rest = parts.pop() ?? "";
+    return parts.map((line) => this.line(line));
+  }
+
+  end(): Omit<Line, "number">[] {
+    const rest = this.rest;
+    this.rest = "";
+    return rest ? [this.line(rest)] : [];
+  }
+
+  private line(text: string): Omit<Line, "number"> {
+    const space = text.indexOf(" ");
+    const time = space < 0 ? text : text.slice(0, space);
+    // Colours and cursor movements mean nothing outside of a terminal.
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed.
+    const shown = (space < 0 ? "" : text.slice(space + 1)).replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\r/g, "");
+    return { task: this.task, time: time === "-" ? "" : time, text: shown };
+  }
+}

@@ -1,0 +1,228 @@
+/** One node: its slots, devices, taints, isolation and measured tasks; drain and resume. */
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link, useParams } from "@tanstack/react-router";
+import { useState } from "react";
+import { call, get } from "../api/client";
+import type { Node, TaskUseList } from "../api/types";
+import { Ago, Bar, Empty, Field, Loading, Panel, Problem, Status } from "../components/basics";
+import { Dialog } from "../components/dialog";
+import { useMe } from "../components/layout";
+import { amount, count, percent, readable } from "../lib/format";
+
+export function NodePage() {
+  const { name } = useParams({ from: "/app/nodes/$name" });
+  const { data: me } = useMe();
+  const { data: node, error, refetch } = useQuery({
+    queryKey: ["node", "detail", name],
+    queryFn: ({ signal }) => get<Node>(`/api/nodes/${encodeURIComponent(name)}`, undefined, signal),
+  });
+  if (error && !node) return <Problem error={error} retry={() => void refetch()} />;
+  if (!node) return <Loading />;
+  return (
+    <div className="page">
+      <header className="title">
+        <Link to="/nodes" className="crumb">
+          Nodes
+        </Link>
+        <h1>{node.name}</h1>
+        <Status value={node.draining ? "DRAINING" : node.status} />
+        {node.simulated && <span className="tag">simulated</span>}
+        <div className="spacer" />
+        {me?.role === "admin" && <NodeActions node={node} />}
+      </header>
+      <p className="sentence">{nodeSentence(node)}</p>
+      <dl className="facts">
+        <Field name="Pool">{node.pool}</Field>
+        <Field name="Region">{node.region ?? "–"}</Field>
+        <Field name="Architecture">{node.architecture}</Field>
+        <Field name="Runtimes">{node.runtimes.join(", ") || "–"}</Field>
+        <Field name="Isolation">
+          <span title={node.isolation_reason}>{node.isolation}</span>
+        </Field>
+        <Field name="Last seen">{node.simulated ? "simulated" : <Ago at={node.last_seen_at} />}</Field>
+      </dl>
+      <Panel title="Slots">
+        <div className="table-wrap">
+          <table>
+            <thead>
+              <tr>
+                <th>Slot</th>
+                <th>Allocated</th>
+                <th className="number">Used</th>
+                <th className="number">Reserved</th>
+                <th className="number">Held</th>
+                <th className="number">Free</th>
+                <th className="number">Allocatable</th>
+                <th>Enforced by</th>
+              </tr>
+            </thead>
+            <tbody>
+              {Object.entries(node.slots).map(([slot, found]) => {
+                const whole = amount(found.allocatable);
+                const part = (value: string) => percent(amount(value), whole);
+                return (
+                  <tr key={slot}>
+                    <td>{slot}</td>
+                    <td>
+                      <Bar
+                        label={slot}
+                        parts={[
+                          { name: "used", value: part(found.used), tone: "used" },
+                          { name: "reserved", value: part(found.reserved), tone: "reserved" },
+                          { name: "held", value: part(found.held), tone: "held" },
+                        ]}
+                      />
+                    </td>
+                    {[found.used, found.reserved, found.held, found.free, found.allocatable].map((value, index) => (
+                      // biome-ignore lint/suspicious/noArrayIndexKey: five columns, always the same ones.
+                      <td key={index} className="number">
+                        {readable(value)}
+                      </td>
+                    ))}
+                    <td className="faint">{node.enforces[slot] ?? "–"}</td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </div>
+      </Panel>
+      {Object.entries(node.devices).map(([slot, devices]) => (
+        <Panel key={slot} title={`Devices: ${slot}`}>
+          <ul className="devices">
+            {devices.map((device) => (
+              <li key={device.index}>
+                <span>
+                  {device.index} {device.model && <strong>{device.model}</strong>}
+                </span>
+                <Bar label={`device ${device.index}`} parts={[{ name: "taken", value: percent(device.taken, device.capacity), tone: "used" }]} />
+              </li>
+            ))}
+          </ul>
+        </Panel>
+      ))}
+      {(node.taints.length > 0 || Object.keys(node.labels).length > 0) && (
+        <Panel title="Labels and taints">
+          <p className="tags">
+            {Object.entries(node.labels).map(([key, value]) => (
+              <code key={key}>
+                {key}={value}
+              </code>
+            ))}
+            {node.taints.map((taint) => (
+              <code key={`${taint.key} ${taint.effect}`} className="taint">
+                {taint.key}
+                {taint.value && `=${taint.value}`}:{taint.effect}
+              </code>
+            ))}
+          </p>
+        </Panel>
+      )}
+      <NodeTasks node={node} />
+    </div>
+  );
+}
+
+function nodeSentence(node: Node): string {
+  if (node.draining) return `Is being drained${node.drain_reason ? `: ${node.drain_reason}` : ""}. It takes no new tasks; ${count(node.tasks, "task")} left.`;
+  if (node.status !== "READY") return `Is ${node.status.toLowerCase()}${node.reason ? `: ${node.reason}` : ""}.`;
+  if (!node.schedulable) return `Is ready but takes no new tasks${node.reason ? `: ${node.reason}` : ""}.`;
+  return `Is ready and runs ${count(node.tasks, "task")}.`;
+}
+
+function useTasksOf(node: Node) {
+  return useQuery({
+    queryKey: ["workload", "on-node", node.name],
+    queryFn: ({ signal }) => get<TaskUseList>("/api/usage/tasks", { node: node.name, limit: 200 }, signal),
+  });
+}
+
+function NodeTasks({ node }: { node: Node }) {
+  const { data, error } = useTasksOf(node);
+  if (error) return <Problem error={error} />;
+  return (
+    <Panel title="Running tasks">
+      {data && data.tasks.length === 0 && <Empty title="No task that you may see runs here." />}
+      {data && data.tasks.length > 0 && (
+        <div className="table-wrap">
+          <table>
+            <thead>
+              <tr>
+                <th>Workload</th>
+                <th className="number">Task</th>
+                <th>User</th>
+                <th className="number">CPU now</th>
+                <th className="number">Memory now</th>
+              </tr>
+            </thead>
+            <tbody>
+              {data.tasks.map((task) => (
+                <tr key={task.task_id}>
+                  <td>
+                    <Link to="/workloads/$ref" params={{ ref: task.workload_id }}>
+                      {task.workload}
+                    </Link>
+                  </td>
+                  <td className="number">{task.index}</td>
+                  <td>{task.user}</td>
+                  <td className="number">{task.cpu_millicores === null ? "–" : `${(task.cpu_millicores / 1000).toFixed(2)}`}</td>
+                  <td className="number">{task.memory_bytes === null ? "–" : readable(`${Math.round(task.memory_bytes / 1024)}Ki`)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+function NodeActions({ node }: { node: Node }) {
+  const [asking, setAsking] = useState(false);
+  const client = useQueryClient();
+  const { data } = useTasksOf(node);
+  const [reason, setReason] = useState("");
+  const path = `/api/nodes/${encodeURIComponent(node.name)}`;
+  const stopped = node.draining || !node.schedulable;
+
+  async function act() {
+    if (stopped) await call("POST", `${path}/resume`);
+    else await call("POST", `${path}/drain`, { body: { reason: reason || null } });
+    await client.invalidateQueries({ queryKey: ["node"] });
+  }
+
+  return (
+    <>
+      <button type="button" className={stopped ? "primary" : "danger"} onClick={() => setAsking(true)}>
+        {stopped ? "Resume" : "Drain"}
+      </button>
+      {asking && (
+        <Dialog title={`${stopped ? "Resume" : "Drain"} ${node.name}?`} confirm={stopped ? "Resume it" : "Drain it"} danger={!stopped} onConfirm={act} onClose={() => setAsking(false)}>
+          {stopped ? (
+            <p>It takes new tasks again.</p>
+          ) : (
+            <>
+              <p>It takes no new tasks. Tasks of deployments move to other nodes; others may finish.</p>
+              {data && (
+                <ul className="names">
+                  {data.tasks.slice(0, 12).map((task) => (
+                    <li key={task.task_id}>
+                      {task.workload} <span className="faint">task {task.index}, {task.user}</span>
+                    </li>
+                  ))}
+                  {data.tasks.length === 0 && <li className="faint">No task runs here.</li>}
+                  {data.tasks.length > 12 && <li className="faint">and {data.tasks.length - 12} more</li>}
+                </ul>
+              )}
+              <label>
+                Reason
+                <input value={reason} maxLength={500} onChange={(event) => setReason(event.target.value)} placeholder="Shown to the owners of tasks" />
+              </label>
+            </>
+          )}
+        </Dialog>
+      )}
+    </>
+  );
+}

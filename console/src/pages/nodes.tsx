@@ -1,0 +1,137 @@
+/** All nodes: a heat map of any slot, and the same nodes as a list. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+import { get } from "../api/client";
+import type { Node, NodeList } from "../api/types";
+import { Ago, Bar, Empty, Loading, Problem, Status } from "../components/basics";
+import { HeatMap } from "../components/heat_map";
+import { count, readable } from "../lib/format";
+import { level } from "../lib/heat";
+
+const LISTED = 300;
+
+export function useNodes() {
+  return useQuery({
+    queryKey: ["node", "list"],
+    queryFn: ({ signal }) => get<NodeList>("/api/nodes", undefined, signal),
+  });
+}
+
+export function Nodes() {
+  const { slot: asked, by = "pool" } = useSearch({ from: "/app/nodes" });
+  const navigate = useNavigate({ from: "/nodes" });
+  const { data, error, refetch } = useNodes();
+  const [search, setSearch] = useState("");
+  const nodes = data?.nodes;
+  const slots = useMemo(() => slotsOf(nodes ?? []), [nodes]);
+  const groupings = useMemo(() => ["pool", "region", "status", ...labelsOf(nodes ?? [])], [nodes]);
+  const slot = asked && slots.includes(asked) ? asked : "cpu";
+  const shown = useMemo(() => (nodes ?? []).filter((node) => node.name.includes(search)), [nodes, search]);
+  if (error && !nodes) return <Problem error={error} retry={() => void refetch()} />;
+  if (!nodes) return <Loading />;
+  return (
+    <div className="page">
+      <header className="title">
+        <h1>Nodes</h1>
+        <span className="faint">
+          {count(nodes.length, "node")}, {nodes.filter((node) => node.status === "READY").length} ready
+        </span>
+      </header>
+      <div className="filters">
+        <input type="search" aria-label="Filter by name" placeholder="Filter by name" value={search} onChange={(event) => setSearch(event.target.value)} />
+        <label>
+          Colour{" "}
+          <select value={slot} onChange={(event) => void navigate({ search: (before) => ({ ...before, slot: event.target.value }), replace: true })}>
+            {slots.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          Group{" "}
+          <select value={by} onChange={(event) => void navigate({ search: (before) => ({ ...before, by: event.target.value }), replace: true })}>
+            {groupings.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <div className="spacer" />
+        <Legend />
+      </div>
+      {nodes.length === 0 ? (
+        <Empty title="No machine has joined yet. An admin makes a token for one:" command="mooring token create --name NODE" />
+      ) : (
+        <>
+          <HeatMap nodes={shown} slot={slot} by={by} onOpen={(name) => void navigate({ to: "/nodes/$name", params: { name } })} />
+          <NodeTable nodes={shown} slot={slot} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function NodeTable({ nodes, slot }: { nodes: Node[]; slot: string }) {
+  const sorted = nodes.toSorted((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+  return (
+    <>
+      <div className="table-wrap">
+        <table>
+          <thead>
+            <tr>
+              <th>Node</th>
+              <th>Status</th>
+              <th>Pool</th>
+              <th>Allocated {slot}</th>
+              <th className="number">Free</th>
+              <th className="number">Of</th>
+              <th className="number">Tasks</th>
+              <th>Last seen</th>
+            </tr>
+          </thead>
+          <tbody>
+            {sorted.slice(0, LISTED).map((node) => (
+              <tr key={node.name}>
+                <td>
+                  <Link to="/nodes/$name" params={{ name: node.name }}>
+                    {node.name}
+                  </Link>
+                </td>
+                <td>
+                  <Status value={node.draining ? "DRAINING" : node.status} />
+                </td>
+                <td>{node.pool}</td>
+                <td>
+                  <Bar label={slot} parts={[{ name: "allocated", value: level(node, slot) * 100, tone: "used" }]} />
+                </td>
+                <td className="number">{readable(node.slots[slot]?.free ?? "0")}</td>
+                <td className="number">{readable(node.slots[slot]?.allocatable ?? "0")}</td>
+                <td className="number">{node.tasks}</td>
+                <td>{node.simulated ? <span className="faint">simulated</span> : <Ago at={node.last_seen_at} />}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {nodes.length > LISTED && <p className="faint">The first {LISTED}; filter by name to see others.</p>}
+    </>
+  );
+}
+
+function Legend() {
+  return (
+    <span className="legend" aria-hidden="true">
+      free <i className="ramp" /> full <i className="off" /> takes no work
+    </span>
+  );
+}
+
+function slotsOf(nodes: Node[]): string[] {
+  const found = new Set(nodes.flatMap((node) => Object.keys(node.slots)));
+  return ["cpu", "memory", ...[...found].filter((slot) => slot !== "cpu" && slot !== "memory").sort()].filter((slot) => found.has(slot));
+}
+
+function labelsOf(nodes: Node[]): string[] {
+  return [...new Set(nodes.flatMap((node) => Object.keys(node.labels)))].sort().slice(0, 20);
+}

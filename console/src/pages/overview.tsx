@@ -1,0 +1,231 @@
+/** The state of the cluster at a glance: capacity by pool, the queue, planned starts, nodes, servers, failures. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { get } from "../api/client";
+import type { LoopList, Node, Ready, ServerList, Workload, WorkloadList } from "../api/types";
+import { Ago, Bar, Empty, Loading, Panel, Problem, Status } from "../components/basics";
+import { useMe } from "../components/layout";
+import { amount, count, percent } from "../lib/format";
+import { sentence } from "../lib/sentence";
+import { useNodes } from "./nodes";
+
+function useWorkloads(name: string, query: Record<string, string | number | boolean | readonly string[]>) {
+  return useQuery({
+    queryKey: ["workload", "overview", name, query],
+    queryFn: ({ signal }) => get<WorkloadList>("/api/workloads", query, signal),
+  });
+}
+
+export function Overview() {
+  const { data: me } = useMe();
+  if (!me) return <Loading />;
+  const everyone = me.role !== "user";
+  return (
+    <div className="page">
+      <header className="title">
+        <h1>Overview</h1>
+      </header>
+      <div className="cards">
+        <Utilisation />
+        <Queue everyone={everyone} />
+        <NodeStates />
+        <Health />
+        <Failures everyone={everyone} />
+        <Running everyone={everyone} />
+      </div>
+    </div>
+  );
+}
+
+interface PoolUse {
+  pool: string;
+  slot: string;
+  used: number;
+  pledged: number;
+}
+
+/** How much of each slot of each pool is used, or held and reserved, in percent of what its nodes offer. */
+export function utilisation(nodes: readonly Node[]): PoolUse[] {
+  const sums = new Map<string, { whole: number; used: number; free: number }>();
+  for (const node of nodes) {
+    for (const [slot, found] of Object.entries(node.slots)) {
+      const key = `${node.pool} ${slot}`;
+      const sum = sums.get(key) ?? { whole: 0, used: 0, free: 0 };
+      sum.whole += amount(found.allocatable);
+      sum.used += amount(found.used);
+      sum.free += amount(found.free);
+      sums.set(key, sum);
+    }
+  }
+  return [...sums]
+    .filter(([, sum]) => sum.whole > 0)
+    .map(([key, sum]) => {
+      const [pool = "", slot = ""] = key.split(" ");
+      const used = percent(sum.used, sum.whole);
+      return { pool, slot, used, pledged: Math.max(0, percent(sum.whole - sum.free, sum.whole) - used) };
+    })
+    .sort((a, b) => a.pool.localeCompare(b.pool) || a.slot.localeCompare(b.slot));
+}
+
+function Utilisation() {
+  const { data, error } = useNodes();
+  const uses = utilisation(data?.nodes ?? []);
+  return (
+    <Panel title="Allocated now">
+      {error && <Problem error={error} />}
+      {!data && !error && <Loading />}
+      {data && uses.length === 0 && <Empty title="No node offers capacity yet." command="mooring token create --name NODE" />}
+      <div className="meters">
+        {uses.map((use, index) => (
+          <div key={`${use.pool} ${use.slot}`} className="meter">
+            <span className="pool">{uses[index - 1]?.pool === use.pool ? "" : use.pool}</span>
+            <span>{use.slot}</span>
+            <Bar
+              label={`${use.slot} of ${use.pool}`}
+              parts={[
+                { name: "used", value: use.used, tone: "used" },
+                { name: "held and reserved", value: use.pledged, tone: "reserved" },
+              ]}
+            />
+            <span className="number">{(use.used + use.pledged).toFixed(0)} %</span>
+          </div>
+        ))}
+      </div>
+    </Panel>
+  );
+}
+
+function Queue({ everyone }: { everyone: boolean }) {
+  const { data, error } = useWorkloads("queue", { status: ["PENDING"], everyone, limit: 6, sort: "created_at" });
+  const oldest = data?.workloads[0];
+  return (
+    <Panel
+      title="Queue"
+      aside={
+        <Link to="/workloads" search={{ status: ["PENDING"], ...(everyone && { everyone: true }) }}>
+          {data ? `${data.total} pending` : ""}
+        </Link>
+      }
+    >
+      {error && <Problem error={error} />}
+      {!data && !error && <Loading />}
+      {data && !oldest && <Empty title="Nothing waits." command="mooring run -- echo hello" />}
+      {oldest && (
+        <p className="faint">
+          The oldest was submitted <Ago at={oldest.created_at} />.
+        </p>
+      )}
+      <Rows workloads={data?.workloads ?? []} />
+    </Panel>
+  );
+}
+
+function Failures({ everyone }: { everyone: boolean }) {
+  const { data, error } = useWorkloads("failures", { status: ["FAILED"], everyone, all: true, limit: 6 });
+  return (
+    <Panel title="Recent failures">
+      {error && <Problem error={error} />}
+      {!data && !error && <Loading />}
+      {data && data.total === 0 && <Empty title="Nothing has failed." />}
+      <Rows workloads={data?.workloads ?? []} />
+    </Panel>
+  );
+}
+
+function Running({ everyone }: { everyone: boolean }) {
+  const { data, error } = useWorkloads("running", { status: ["RUNNING"], everyone, limit: 6 });
+  return (
+    <Panel title="Running" aside={data ? <span className="faint">{count(data.total, "workload")}</span> : null}>
+      {error && <Problem error={error} />}
+      {!data && !error && <Loading />}
+      {data && data.total === 0 && <Empty title="Nothing runs." command="mooring run -- echo hello" />}
+      <Rows workloads={data?.workloads ?? []} />
+    </Panel>
+  );
+}
+
+function Rows({ workloads }: { workloads: Workload[] }) {
+  return (
+    <ul className="rows">
+      {workloads.map((workload) => (
+        <li key={workload.id}>
+          <Status value={workload.status} />
+          <Link to="/workloads/$ref" params={{ ref: workload.id }}>
+            {workload.name}
+          </Link>
+          <span className="faint clip" title={sentence(workload)}>
+            {sentence(workload)}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function NodeStates() {
+  const { data } = useNodes();
+  const states = new Map<string, number>();
+  for (const node of data?.nodes ?? []) {
+    const state = node.draining ? "DRAINING" : node.status;
+    states.set(state, (states.get(state) ?? 0) + 1);
+  }
+  return (
+    <Panel title="Nodes" aside={<Link to="/nodes">{data ? count(data.nodes.length, "node") : ""}</Link>}>
+      <ul className="tally">
+        {[...states].map(([state, number]) => (
+          <li key={state}>
+            <strong>{number}</strong>
+            <Status value={state} />
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+function Health() {
+  const { data: me } = useMe();
+  const admin = me?.role === "admin";
+  const ready = useQuery({
+    queryKey: ["ready"],
+    queryFn: async () => (await fetch("/ready", { cache: "no-store" })).json() as Promise<Ready>,
+    refetchInterval: 15_000,
+  });
+  const servers = useQuery({ queryKey: ["servers"], queryFn: ({ signal }) => get<ServerList>("/api/servers", undefined, signal), enabled: admin, refetchInterval: 15_000 });
+  const loops = useQuery({ queryKey: ["loops"], queryFn: ({ signal }) => get<LoopList>("/api/loops", undefined, signal), enabled: admin, refetchInterval: 15_000 });
+  const failing = loops.data?.loops.filter((loop) => loop.outcome === "failed") ?? [];
+  const problems = Object.entries({ ...ready.data?.checks, ...ready.data?.degraded }).filter(([, state]) => state !== "ok");
+  return (
+    <Panel title="Health" aside={ready.data && <Status value={ready.data.ready ? "READY" : "DOWN"} />}>
+      <ul className="rows">
+        {servers.data?.servers.map((server) => (
+          <li key={server.name}>
+            <Status value={server.standing === "silent" ? "LOST" : "READY"} />
+            <span>{server.name}</span>
+            <span className="faint">
+              {server.standing}, seen <Ago at={server.last_seen_at} />
+            </span>
+          </li>
+        ))}
+        {problems.map(([part, state]) => (
+          <li key={part}>
+            <Status value="DOWN" />
+            <span>{part}</span>
+            <span className="faint clip" title={state}>
+              {state}
+            </span>
+          </li>
+        ))}
+        {failing.map((loop) => (
+          <li key={loop.name}>
+            <Status value="FAILED" />
+            <span>loop {loop.name}</span>
+            <span className="faint clip">{loop.error}</span>
+          </li>
+        ))}
+      </ul>
+      {loops.data && failing.length === 0 && <p className="faint">All {loops.data.loops.length} control loops are ok.</p>}
+    </Panel>
+  );
+}

@@ -1,0 +1,90 @@
+/** The routes. Each page except the list of workloads is a chunk of its own. */
+
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import * as session from "./api/session";
+import { Empty } from "./components/basics";
+import { Layout } from "./components/layout";
+import { workloadFilters } from "./lib/filters";
+import { tabOf } from "./lib/tabs";
+import { Login } from "./pages/login";
+
+const root = createRootRoute({
+  component: Outlet,
+  notFoundComponent: () => <Empty title="There is no such page." />,
+});
+
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  validateSearch: (raw: Record<string, unknown>): { next?: string } => (typeof raw.next === "string" ? { next: raw.next } : {}),
+  component: Login,
+});
+
+const app = createRoute({
+  getParentRoute: () => root,
+  id: "app",
+  component: Layout,
+  beforeLoad: async ({ location }) => {
+    if (!(await session.restore())) throw redirect({ to: "/login", search: { next: location.href } });
+  },
+});
+
+const home = createRoute({
+  getParentRoute: () => app,
+  path: "/",
+  beforeLoad: () => {
+    throw redirect({ to: "/overview" });
+  },
+});
+
+const overview = createRoute({
+  getParentRoute: () => app,
+  path: "/overview",
+  component: lazyRouteComponent(() => import("./pages/overview"), "Overview"),
+});
+
+const workloads = createRoute({
+  getParentRoute: () => app,
+  path: "/workloads",
+  validateSearch: workloadFilters,
+  component: lazyRouteComponent(() => import("./pages/workloads"), "Workloads"),
+});
+
+const workload = createRoute({
+  getParentRoute: () => app,
+  path: "/workloads/$ref",
+  validateSearch: tabOf,
+  component: lazyRouteComponent(() => import("./pages/workload"), "WorkloadPage"),
+});
+
+const nodes = createRoute({
+  getParentRoute: () => app,
+  path: "/nodes",
+  validateSearch: (raw: Record<string, unknown>): { slot?: string; by?: string } => ({
+    ...(typeof raw.slot === "string" && { slot: raw.slot }),
+    ...(typeof raw.by === "string" && { by: raw.by }),
+  }),
+  component: lazyRouteComponent(() => import("./pages/nodes"), "Nodes"),
+});
+
+const node = createRoute({
+  getParentRoute: () => app,
+  path: "/nodes/$name",
+  component: lazyRouteComponent(() => import("./pages/node"), "NodePage"),
+});
+
+const sharing = createRoute({
+  getParentRoute: () => app,
+  path: "/sharing",
+  component: lazyRouteComponent(() => import("./pages/sharing"), "Sharing"),
+});
+
+const routeTree = root.addChildren([login, app.addChildren([home, overview, workloads, workload, nodes, node, sharing])]);
+
+export const router = createRouter({ routeTree, defaultPreload: "intent" });
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

@@ -1,0 +1,204 @@
+"""The console in a browser against a real server: what users do, and what they must not see."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from mooring.wire.tenancy.users import UserRequest
+from mooring.wire.workloads.workload_fields import SessionRequest
+from mooring.wire.workloads.workloads import WorkloadRequest
+from tests.console.conftest import OpenPage
+from tests.console.steps import log_in
+from tests.system.servers import Server, eventually
+
+expect.set_options(timeout=60_000)
+LOOP = ["sh", "-c", "echo first words; sleep 600"]
+PASSWORD_OF_ADA = "ada-password-1"
+
+
+def submit(server: Server, name: str, **fields: Any) -> None:
+    with server.client() as client:
+        client.create_session(SessionRequest.model_validate({"name": name, "command": LOOP, **fields}))
+
+
+def test_a_session_is_followed_from_the_list_to_its_log_and_a_shell(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/workloads")
+    log_in(page)
+    expect(page).to_have_url(re.compile("/workloads$"))
+    # The list is open before the work exists: the event stream brings it.
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
+    submit(server, "followed", type="interactive", resources={"cpu": "100m"})
+    row = page.get_by_role("row").filter(has_text="followed")
+    expect(row.get_by_text("running")).to_be_visible()
+    row.get_by_role("link", name="followed").click()
+    expect(page.get_by_text(re.compile("^Runs for"))).to_be_visible()
+    expect(page.get_by_role("link", name="here")).to_be_visible()
+    page.get_by_role("tab", name="logs").click()
+    expect(page.get_by_role("log").get_by_text("first words")).to_be_visible()
+    page.get_by_role("tab", name="shell").click()
+    screen = page.locator(".xterm-rows")
+    expect(screen).to_contain_text(re.compile("[$#]"))
+    page.keyboard.type("echo answer-$((6 * 7))\n")
+    expect(screen).to_contain_text("answer-42")
+    page.keyboard.type("exit 3\n")
+    expect(page.get_by_text("The shell has ended with exit code 3.")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel it").click()
+    expect(page.get_by_text(re.compile("^Was cancelled"))).to_be_visible()
+
+
+def test_a_login_link_works_once_and_leaves_no_code_in_the_address(server: Server, open_page: OpenPage) -> None:
+    with server.client() as client:
+        code = client.create_login_code().code
+    page = open_page(f"/login#code={code}")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    assert code not in page.url
+    # Another tab of the same browser gets the login from this one.
+    tab = page.context.new_page()
+    tab.goto("/nodes")
+    expect(tab.get_by_role("heading", name="Nodes")).to_be_visible()
+
+
+@pytest.mark.expects_failed_requests
+def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/login#code=used")
+    expect(page.get_by_role("alert")).to_contain_text("this login link was used already")
+    page.get_by_label("User", exact=True).fill("admin")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("the username or the password is wrong")
+    log_in(page)
+
+
+def test_a_pending_workload_shows_why_and_a_funnel(server: Server, open_page: OpenPage) -> None:
+    with server.client() as client:
+        containers = [{"image": "nginx", "resources": {"cpu": "999"}}]
+        client.submit(
+            WorkloadRequest.model_validate({"name": "too-big", "pool": "simulated", "containers": containers})
+        )
+        eventually(lambda: client.workload("too-big").reason)
+    page = open_page("/workloads/too-big?tab=explanation")
+    log_in(page)
+    expect(page.get_by_text(re.compile(r"^Cannot start as things are: 0 of 3 nodes: 3 lack 999 cpu"))).to_be_visible()
+    removed = page.locator(".funnel .removed")
+    expect(removed).to_have_count(1)
+    expect(removed).to_contain_text("resources")
+    expect(removed).to_contain_text("−3")
+
+
+def test_filters_live_in_the_address_and_selected_work_is_cancelled(server: Server, open_page: OpenPage) -> None:
+    for name in ("bulk-1", "bulk-2", "other-1"):
+        submit(server, name, type="batch", resources={"cpu": "10m"})
+    page = open_page("/workloads?search=bulk&sort=name")
+    log_in(page)
+    expect(page.get_by_text("2 workloads")).to_be_visible()
+    expect(page.get_by_role("link", name="other-1")).to_have_count(0)
+    page.get_by_label("Select bulk-1").check()
+    page.get_by_label("Select bulk-2").check()
+    page.get_by_role("button", name="Cancel 2 workloads").click()
+    page.get_by_role("button", name="Cancel them").click()
+    expect(page.get_by_text("cancelled", exact=True)).to_have_count(2 + 1)  # the two rows and the filter
+    page.get_by_role("button", name="cancelled", exact=True).click()
+    expect(page).to_have_url(re.compile("status=.*CANCELLED"))
+    with server.client() as client:
+        assert client.workload("other-1").status in {"PENDING", "SCHEDULED", "PREPARING", "RUNNING"}
+
+
+def test_a_second_tenant_sees_nothing_of_the_first(server: Server, open_page: OpenPage) -> None:
+    submit(server, "secret-work", type="batch", resources={"cpu": "10m"})
+    with server.client() as client:
+        client.create_user(UserRequest(username="ada", password=PASSWORD_OF_ADA, project="other"))
+    page = open_page("/workloads?all=true")
+    log_in(page, "ada", PASSWORD_OF_ADA)
+    expect(page.get_by_text("mooring run -- echo hello")).to_be_visible()
+    for path in ("/overview", "/nodes/here", "/sharing"):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        page.wait_for_load_state("load")
+        expect(page.get_by_text("secret-work")).to_have_count(0)
+    expect(page.get_by_role("button", name="Drain")).to_have_count(0)
+
+
+def test_a_node_is_drained_after_its_tasks_were_shown(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/nodes")
+    log_in(page)
+    page.get_by_role("link", name="sim-02").click()
+    page.get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("dialog").get_by_text("No task runs here.")).to_be_visible()
+    page.get_by_label("Reason").fill("new disks")
+    page.get_by_role("button", name="Drain it").click()
+    expect(page.get_by_text(re.compile("new disks"))).to_be_visible()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Resume it").click()
+    expect(page.get_by_text("Is ready and runs 0 tasks.")).to_be_visible()
+
+
+def test_the_palette_goes_to_pages_and_workloads_by_keyboard(server: Server, open_page: OpenPage) -> None:
+    submit(server, "from-palette", type="batch", resources={"cpu": "10m"})
+    page = open_page("/overview")
+    log_in(page)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("shar")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/sharing$"))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("from-pal")
+    expect(page.get_by_role("option").filter(has_text="from-palette")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="from-palette")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    expect(page).to_have_url(re.compile("/nodes$"))
+
+
+def test_an_expired_login_returns_to_the_same_page(open_page: OpenPage) -> None:
+    page = open_page("/login")
+    page.clock.install()
+    page.goto("/nodes?slot=memory")
+    log_in(page)
+    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+    page.clock.fast_forward("02:00:00")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    log_in(page)
+    expect(page).to_have_url(re.compile(r"/nodes\?slot=memory$"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_barrier(server: Server, open_page: OpenPage, axe: str, scheme: str) -> None:
+    submit(server, f"barrier-{scheme}", type="batch", resources={"cpu": "10m"})
+    page = open_page("/login", color_scheme=scheme)
+    assert barriers(page, axe) == []
+    page.goto("/overview")
+    log_in(page)
+    paths = ["/overview", "/workloads", "/nodes", "/nodes/here", "/sharing"]
+    paths += [f"/workloads/barrier-{scheme}?tab={tab}" for tab in ("tasks", "explanation", "history", "logs")]
+    for path in paths:
+        page.goto(path)
+        page.get_by_role("heading", level=1).wait_for()
+        expect(page.locator(".loading")).to_have_count(0)
+        assert (path, barriers(page, axe)) == (path, [])
+
+
+def barriers(page: Page, axe: str) -> list[str]:
+    page.evaluate(axe)
+    report = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    serious = [each for each in report["violations"] if each["impact"] in {"serious", "critical"}]
+    return [f"{each['id']}: {node['html']}" for each in serious for node in each["nodes"]]
+
+
+@pytest.mark.expects_failed_requests
+def test_a_page_recovers_from_a_restart_of_the_server(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/workloads")
+    log_in(page)
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    server.kill()
+    expect(page.get_by_text("reconnecting…")).to_be_visible()
+    server.start()
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    submit(server, "after-restart", type="batch", resources={"cpu": "10m"})
+    expect(page.get_by_role("link", name="after-restart")).to_be_visible()
