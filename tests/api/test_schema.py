@@ -140,3 +140,13 @@ def test_no_request_of_the_description_makes_the_server_fail(operation: Any, ser
         case.call_and_validate(headers=headers, checks=CHECKS)
 
     check()
+
+
+def test_every_operation_that_writes_declares_a_conflict_with_another_request():
+    undeclared = [
+        f"{method.upper()} {path}"
+        for path, methods in schema.raw_schema["paths"].items()
+        for method, operation in methods.items()
+        if method in {"post", "put", "patch", "delete"} and "409" not in operation["responses"]
+    ]
+    assert undeclared == []

@@ -16,6 +16,7 @@ from sqlalchemy import func, select
 
 from mooring import clock
 from mooring.api.agents.hub import AgentHub
+from mooring.api.auth.login_cache import LoginCache
 from mooring.api.auth.login_records import LoginRecords
 from mooring.api.auth.signing import SigningKey, SigningKeys
 from mooring.api.auth.tokens import Claims, Tokens
@@ -42,6 +43,7 @@ from mooring.services.uploads.content import ContentFolder
 from mooring.services.uploads.uploads import UploadLimits, Uploads
 from mooring.store.commit import transitions
 from mooring.store.commit.status_changes import Change
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import pools
 from mooring.store.tables import metadata, nodes
@@ -252,9 +254,11 @@ async def prepare(
         )
     )
     logs, changes, state = FakeLogs(), WatchedSignal(), FakeState()
+    configuration = ConfigurationVersion()
+    database.on_commit.append(configuration.receive)
     services = Services(
         database=database,
-        submissions=SubmissionService(database),
+        submissions=SubmissionService(database, configuration=configuration),
         deployments=DeploymentAdmin(database),
         bookings=Bookings(database),
         queries=Queries(database),
@@ -278,6 +282,7 @@ async def prepare(
         version="1.2.3",
         public_url="http://mooring.test",
         secret_box=some_keys(),
+        logins=LoginCache(configuration),
     )
     return services, logs, changes, state
 

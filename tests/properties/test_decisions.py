@@ -14,7 +14,10 @@ from tests.properties.placer import Answer, Place, Placer
 from tests.properties.worlds import PROJECT_LABELS, START, World, world
 from tests.selection import examples
 
-PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes", "gpu")
+PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes", "fragmentation")
+FRAGMENTATION = {**PRESETS["gpu"], "fragmentation": PRESETS["gpu"]["expected_fill"]}
+del FRAGMENTATION["expected_fill"]
+"""The profile `gpu` with another scorer for devices; `test_expected_fill` covers its own."""
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -38,7 +41,7 @@ def slow_answers(made: World, preset: str) -> list[Answer]:
     places = [place(node) for node in made.nodes]
     if preset == "kubernetes":
         return KubernetesPlacer(places, PROJECT_LABELS, fragmented=made.fragmented).decide_all(made.queue)
-    weights = dict(PRESETS[preset])
+    weights = FRAGMENTATION if preset == "fragmentation" else dict(PRESETS[preset])
     placer = Placer(places, PROJECT_LABELS, weights, fragmented=made.fragmented, typical=made.typical)
     return placer.decide_all(made.queue)
 
@@ -56,7 +59,10 @@ def answers(result: Pass) -> list[Answer]:
 
 def check(seed: int, preset: str, *, compiled: bool, largest: int = 8) -> None:
     made = world(seed, largest=largest)
-    scheduler = Scheduler(cluster=cluster_of(made), profile=Registry().profile(preset), compiled=compiled)
+    profile = (
+        Registry().profile("gpu", weights=FRAGMENTATION) if preset == "fragmentation" else Registry().profile(preset)
+    )
+    scheduler = Scheduler(cluster=cluster_of(made), profile=profile, compiled=compiled)
     assert answers(scheduler.run(made.queue, START)) == slow_answers(made, preset)
 
 

@@ -35,6 +35,13 @@ def test_a_server_without_an_agent_suggests_no_work(tmp_path: Path, capsys: pyte
     assert "echo hello" not in printed(tmp_path, capsys, agent=False)
 
 
+def test_only_a_login_code_makes_a_link_that_logs_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert "Console: http://127.0.0.1:8000/ " in printed(tmp_path, capsys)
+    announce(load({"data": tmp_path}).settings, "http://127.0.0.1:8000", None, "the-code")
+    assert "    http://127.0.0.1:8000/login#code=the-code\n" in capsys.readouterr().out
+    assert "Console" not in printed(tmp_path, capsys, role="scheduler", database="postgresql://localhost/x")
+
+
 def test_the_tasks_that_continue_after_a_stop_are_named():
     assert tasks_left_text(["web/0"]).startswith("1 task continues to run on this machine: web/0;")
     many = tasks_left_text([f"web/{number}" for number in range(12)])

@@ -15,7 +15,9 @@ from mooring.api.middleware import errors
 from mooring.api.middleware.client_address import trusted_hosts
 from mooring.api.middleware.outermost import RequestMiddleware
 from mooring.api.routes.cluster import (
+    console,
     events,
+    front_page,
     join_tokens,
     nodes,
     operations,
@@ -75,7 +77,8 @@ _TAGS = [
     {"name": "operations", "description": "The leader, the servers and the control loops."},
     {"name": "server", "description": "The server itself."},
 ]
-OPERATIONS = (auth.router, logins.router, operations.router, server.router)
+_OPERATIONS = (auth.router, logins.router, operations.router, server.router)
+OPERATIONS = (*_OPERATIONS, front_page.router)
 """Routes of a server that only schedules."""
 EVERYTHING = (
     batches.router,
@@ -106,7 +109,8 @@ EVERYTHING = (
     agent_uploads.router,
     policies.router,
     actions.router,
-    *OPERATIONS,
+    *_OPERATIONS,
+    console.router,
 )
 
 
@@ -125,6 +129,7 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
     app.state.services = services
     # As they stand: to include a router is to build each of its routes a second time.
     for router in routers:
+        errors.declare_conflicts(router.routes)
         app.routes.extend(router.routes)
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.

@@ -163,6 +163,7 @@ def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:
         unless=unless,
         not_before=later,
         waits_for=waits_for,
+        by_prediction=row.predicts,
     )
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from mooring import clock
 from mooring.api.agents.hub import AgentHub
 from mooring.api.agents.measured_usage import MeasuredUse
+from mooring.api.auth.login_cache import LoginCache
 from mooring.api.auth.login_records import LoginRecords
 from mooring.api.auth.login_throttle import LoginThrottle
 from mooring.api.auth.passwords import Passwords
@@ -159,6 +160,7 @@ class Services:
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     load: LoadShedding = field(default_factory=LoadShedding)
+    logins: LoginCache = field(default_factory=LoginCache)
     measured: MeasuredUse = field(default_factory=MeasuredUse)
     now: Callable[[], datetime] = clock.now
 

@@ -149,6 +149,7 @@ ENTRIES = {
     "token": Entry(CLUSTER, "cluster.tokens", "Create join tokens for machines; list and revoke logins."),
     "login": Entry(ACCOUNT, "tenancy.account", "Log in."),
     "logout": Entry(ACCOUNT, "tenancy.account", "End the stored login, and remove it from this machine."),
+    "console": Entry(ACCOUNT, "operations.console", "Open the web console in a browser, logged in as you."),
     "passwd": Entry(ACCOUNT, "tenancy.account", "Change your password."),
     "whoami": Entry(ACCOUNT, "tenancy.account", "Show the user that you are logged in as."),
     "quota": Entry(ACCOUNT, "tenancy.quota", "Show quotas and their usage, or change those of tenants."),
@@ -180,7 +181,7 @@ ENTRIES = {
     "simulate": Entry(
         SERVER,
         "operations.simulate",
-        "Replay a job log through the scheduler with a virtual clock, and show waits, slowdown and utilisation.",
+        "Replay workloads through the scheduler with a virtual clock, and show waits, utilisation and fairness.",
     ),
     "version": Entry(
         SERVER, "operations.audit", "Show the version of this command, and that of the server if it is reachable."

@@ -123,6 +123,7 @@ class ClientCore:
         return headers
 
     me = Method(core.me)
+    create_login_code = Method(core.create_login_code)
     logins = Method(core.logins)
     end_login = Method(core.end_login)
     end_all_logins = Method(core.end_all_logins)

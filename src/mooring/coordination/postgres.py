@@ -10,8 +10,9 @@ from sqlalchemy.engine import URL
 
 from mooring.coordination.outage import Outage
 from mooring.coordination.signals import Signal
-from mooring.store.control.events import CHANNEL, read_notification
+from mooring.store.control.events import read_notification
 from mooring.store.core.engine import connect
+from mooring.store.core.postgres import CHANNEL
 
 _RECONNECT_SECONDS = 1.0
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Set
+from typing import Protocol, TypeVar
 
 from mooring.model.events import Topic, Topics
+
+
+class Receiver(Protocol):
+    def receive(self, topics: Topics) -> None: ...
+
+
+R = TypeVar("R", bound=Receiver)
 
 
 class Signal:
@@ -14,17 +22,17 @@ class Signal:
     def __init__(self) -> None:
         self._count = 0
         self._waiting: set[asyncio.Future[None]] = set()
-        self._subscriptions: list[Subscription] = []
+        self._receivers: list[Receiver] = []
 
     def send(self, topics: Topics = None) -> None:
-        """Notify the waiters, and the subscriptions that these topics concern."""
+        """Notify the waiters, and pass the topics to the receivers."""
         self._notify()
-        for subscription in self._subscriptions:
-            subscription.receive(topics)
+        for receiver in self._receivers:
+            receiver.receive(topics)
 
-    def subscribe(self, subscription: Subscription) -> Subscription:
-        self._subscriptions.append(subscription)
-        return subscription
+    def subscribe(self, receiver: R) -> R:
+        self._receivers.append(receiver)
+        return receiver
 
     def _notify(self) -> None:
         self._count += 1

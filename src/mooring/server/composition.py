@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from datetime import timedelta
 from importlib.metadata import version
 from secrets import token_hex
@@ -17,6 +18,7 @@ from mooring.api.agents.hub import AgentHub
 from mooring.api.agents.secret_decryption import SecretDecryption
 from mooring.api.app import EVERYTHING, OPERATIONS, create_app
 from mooring.api.auth import bootstrap, signing
+from mooring.api.auth.login_cache import LoginCache
 from mooring.api.auth.login_records import LoginRecords
 from mooring.api.auth.passwords import Passwords
 from mooring.api.auth.signing import SigningKeys
@@ -42,6 +44,7 @@ from mooring.server.data_folder import announce, keep_password, make_data_folder
 from mooring.server.database_setup import (
     add_simulated_nodes,
     first_admin,
+    login_code,
     prepare_schema,
     seed,
     warn_of_missing_keys,
@@ -67,6 +70,7 @@ from mooring.services.queries.queries import Queries
 from mooring.services.submission.submission import SubmissionService
 from mooring.services.uploads.uploads import UploadLimits, Uploads
 from mooring.settings import Settings
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Database, is_temporary
 from mooring.telemetry import logs, metrics
 
@@ -147,7 +151,7 @@ async def build(settings: Settings, database: Database, name: str, url: str) -> 
     server.uvicorn = _http_server(server, services)
     if settings.role == "all" and settings.agent:
         server.agent = await local_agent(database, settings, url, admin)
-    announce(settings, url, password)
+    announce(settings, url, password, await login_code(database, admin) if sys.stdout.isatty() else None)
     return server
 
 
@@ -195,9 +199,10 @@ def _services(
     server: ServerProcess, secret_box: SecretBox, keys: SigningKeys, node_admin: NodeAdmin, passwords: Passwords
 ) -> Services:
     settings, database = server.settings, server.database
+    configuration = server.signal.subscribe(ConfigurationVersion())
     return Services(
         database=database,
-        submissions=SubmissionService(database, secret_box=secret_box),
+        submissions=SubmissionService(database, secret_box=secret_box, configuration=configuration),
         deployments=DeploymentAdmin(database, secret_box=secret_box),
         bookings=Bookings(database),
         queries=Queries(database),
@@ -226,6 +231,7 @@ def _services(
         limits=_limits(settings),
         passwords=passwords,
         load=LoadShedding(load_limits(settings)),
+        logins=LoginCache(configuration),
     )
 
 

@@ -46,19 +46,35 @@ def _first_password(password: str, path: Path, *, terminal: bool) -> str:
     return f"First start: the password of the user admin is in {path}, which only this user can read"
 
 
-def announce(settings: Settings, url: str, password: str | None) -> None:
-    """Print the address and the command to log in; store the address for `mooring login` on this machine."""
+def announce(settings: Settings, url: str, password: str | None, login_code: str | None = None) -> None:
+    """Print the address and the command to log in; store the address for `mooring login` on this machine.
+
+    The console's link logs in by `login_code`, which only a terminal shows.
+    """
     address = settings.data / "server.json"
     record = {"url": url} | ({"ca_file": str(settings.tls_cert.absolute())} if settings.tls_cert else {})
     address.write_text(json.dumps(record))
     address.chmod(0o644)
     command = f"{Path(sys.argv[0]).absolute()} login --data {settings.data.absolute()}"
     lines = ["", f"Mooring is at {url}   (API docs: {url}/docs)", f"State is in {settings.data.absolute()}"]
+    if settings.role != "scheduler":
+        lines += ["", *_console(settings.public_url or url, login_code)]
     if password is not None and settings.admin_password is None:
         lines.append(_first_password(password, _password_file(settings).absolute(), terminal=sys.stdout.isatty()))
     lines += ["", "In a second terminal:", "", f"    {command}", *_next_steps(settings), "", "Ctrl-C stops.", ""]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def _console(url: str, login_code: str | None) -> list[str]:
+    """Return lines about the web console; the link with a code works once, for minutes."""
+    address = url.rstrip("/")
+    if login_code is None:
+        return [f"Console: {address}/   (mooring console prints a link that logs in)"]
+    return [
+        "Console, logged in as admin (the link works once, for 10 minutes; mooring console makes another):",
+        f"    {address}/login#code={login_code}",
+    ]
 
 
 def _next_steps(settings: Settings) -> list[str]:

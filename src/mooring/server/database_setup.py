@@ -21,6 +21,7 @@ from mooring.store.nodes import (
     slot_types,
 )
 from mooring.store.tenancy import (
+    login_codes,
     sealed_rows,
     tenants,
     users,
@@ -63,6 +64,16 @@ async def first_admin(database: Database) -> Principal:
         account = await tenants.account(connection, user.id)
     assert account is not None
     return account.principal
+
+
+async def login_code(database: Database, admin: Principal) -> str:
+    """Return a one-time code that logs this admin in, for the person at the terminal of the server."""
+
+    async def work(connection: Connection) -> str:
+        epoch, at = await login_codes.token_epoch(connection, admin.user_id), now()
+        return await login_codes.add(connection, admin.user_id, login_id=None, token_epoch=epoch, auth_time=at, now=at)
+
+    return await database.write(work, notify=False)
 
 
 async def add_simulated_nodes(database: Database, node_admin: NodeAdmin, admin: Principal, number: int) -> None:

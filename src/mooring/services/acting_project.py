@@ -11,6 +11,7 @@ from mooring.clock import now
 from mooring.model.errors import Conflict, MooringError, NotAllowed
 from mooring.model.tenancy.access import not_there
 from mooring.model.tenancy.tenants import Principal
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Database
 from mooring.store.tenancy import keypairs
 from mooring.store.tenancy.keypairs import ProjectAccess
@@ -20,10 +21,12 @@ _MAX_CACHED = 10_000
 
 
 class ActingProjects:
-    """Resolves projects by name, with a cache: projects change rarely, so a read is reused for a second."""
+    """Resolves projects by name, with a cache: a read is reused for a second, until a known change."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, configuration: ConfigurationVersion | None = None) -> None:
         self._database = database
+        self._configuration = configuration or ConfigurationVersion()
+        self._version = self._configuration.number
         self._cache: dict[tuple[UUID, str | UUID], tuple[float, ProjectAccess | None]] = {}
 
     async def resolve(self, principal: Principal, project: str | None, *, create_keypair: bool = True) -> Principal:
@@ -65,14 +68,17 @@ class ActingProjects:
         return found
 
     async def _project_access(self, user_id: UUID, project: str | UUID) -> ProjectAccess | None:
-        time = asyncio.get_running_loop().time()
+        time, version = asyncio.get_running_loop().time(), self._configuration.number
+        if version != self._version:
+            self._cache, self._version = {}, version
         at, access = self._cache.get((user_id, project), (-_CACHE_SECONDS, None))
         if time - at >= _CACHE_SECONDS:
             async with self._database.read() as connection:
                 access = await keypairs.project_access(connection, user_id, project)
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
-            self._cache[user_id, project] = time, access
+            if version == self._version:
+                self._cache[user_id, project] = time, access
         return access
 
     async def _create_keypair(self, user_id: UUID, project_id: UUID) -> str:

@@ -1,12 +1,13 @@
 """A request with a body is authenticated before the body is read, and looked up once unless the body takes its time."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from mooring import clock
-from mooring.api.auth import logins
+from mooring.api.auth import login_cache, logins
 from mooring.api.middleware import outermost
 from mooring.store.tenancy import admin_actions, users
 from tests.api.world import World
@@ -92,6 +93,7 @@ async def test_a_token_is_looked_up_again_when_its_body_was_long_on_its_way(
     world: World, lookups: list[object], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(outermost, "_LOGIN_SECONDS", -1.0)
+    monkeypatch.setattr(login_cache, "_LIFETIME", timedelta(0))
     ada = await world.user("ada")
     assert await post(world, ada, Body()) == 202
     assert len(lookups) == 2

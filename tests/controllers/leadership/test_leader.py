@@ -125,12 +125,13 @@ class OnlyLease:
     standbys = True
     outage = None
 
-    def __init__(self) -> None:
+    def __init__(self, ttl: float = 60.0) -> None:
+        self._ttl = ttl
         self.taken, self.returned = asyncio.Event(), asyncio.Event()
 
     async def campaign(self) -> Lease:
         self.taken.set()
-        return Lease(Claim("test"), ttl=0.5, renew=self._renew, release=self._release)
+        return Lease(Claim("test"), ttl=self._ttl, renew=self._renew, release=self._release)
 
     async def close(self) -> None:
         return None
@@ -156,7 +157,7 @@ async def test_a_server_that_cannot_reach_the_database_releases_the_lease_and_ta
 
     monkeypatch.setattr(harness.database, "reach", reach)
     monkeypatch.setattr("mooring.controllers.leadership.leader._REACH_AGAIN_SECONDS", 0.01)
-    lease = OnlyLease()
+    lease = OnlyLease(ttl=0.5)
     leading = asyncio.create_task(leader_of(harness.database, Signal(), lease).run())
     async with asyncio.timeout(60):
         for _ in range(3):

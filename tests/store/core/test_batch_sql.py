@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.exc import IntegrityError
 
 from mooring.clock import now
@@ -22,7 +22,8 @@ from mooring.store.core.batch_sql import (
 from mooring.store.core.engine import Connection, Database, is_rejected_row
 from mooring.store.core.ids import new_id
 from mooring.store.core.types import as_uuid
-from mooring.store.tables import domains
+from mooring.store.tables import domains, projects
+from tests.store.databases import on_postgresql
 
 _COUNT = Statement("SELECT count(*) FROM {rows} i JOIN domains d ON d.id = i.id", {"id": "uuid"})
 _RENAME = Statement(
@@ -152,3 +153,25 @@ async def test_a_query_takes_any_number_of_ids(database: Database):
         return list((await connection.execute(query)).scalars())
 
     assert await database.write(work) == [added[0]["id"], added[2]["id"]]
+
+
+@on_postgresql
+async def test_small_inserts_into_different_tables_are_one_round_trip(database: Database):
+    first, second = domain("first"), domain("second")
+    project = {"id": new_id(), "name": "p", "number": 1_000_000, "domain_id": first["id"], "created_at": now()}
+    sent: list[str] = []
+
+    async def work(connection: Connection) -> None:
+        event.listen(connection.sync_connection, "before_cursor_execute", lambda _c, _u, sql, *_: sent.append(sql))
+        writes = Writes.on(connection)
+        batch_sql.insert(writes, domains, [first])
+        # It refers to the row before it.
+        batch_sql.insert(writes, projects, [project])
+        batch_sql.insert(writes, domains, [second])
+        await writes.execute(connection)
+
+    await database.write(work)
+    assert [sql.count("INSERT INTO") for sql in sent] == [2, 1], "the same table twice keeps its order"
+    assert await names(database) >= {"first", "second"}
+    async with database.read() as connection:
+        assert (await connection.execute(select(projects.c.domain_id))).scalars().all() == [first["id"]]

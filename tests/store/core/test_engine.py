@@ -10,10 +10,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from mooring.clock import now
+from mooring.coordination.postgres import listen
+from mooring.coordination.signals import Signal
 from mooring.model.errors import InvalidInput
 from mooring.model.events import Topics
 from mooring.store.control import events
-from mooring.store.core import postgres
+from mooring.store.control.configuration_version import ConfigurationVersion
+from mooring.store.core import configuration, postgres
 from mooring.store.core.engine import (
     DISK_FULL,
     Connection,
@@ -325,3 +328,31 @@ async def test_a_full_postgresql_disk_is_not_retried_and_is_reported_until_a_wri
 
     await database.write(nothing)
     assert database.problem is None
+
+
+async def test_commit_that_writes_tenants_has_the_topic_of_the_configuration(database: Database):
+    heard: list[Topics] = []
+    database.on_commit.append(heard.append)
+    await database.write(
+        lambda c: c.execute(insert(domains).values(id=new_id(), name="a", created_at=now(), active=True))
+    )
+    await database.write(lambda c: c.execute(select(domains.c.id)))
+    assert heard == [{configuration.CHANGED}, None]
+
+
+@on_postgresql
+async def test_change_of_the_configuration_is_notified_to_other_processes(database: Database):
+    signal, version = Signal(), ConfigurationVersion()
+    signal.subscribe(version)
+    listening = asyncio.create_task(listen(database.url, signal))
+    try:
+        async with asyncio.timeout(30):
+            seen = await signal.wait(30, 0)
+            before = version.number
+            await database.write(
+                lambda c: c.execute(insert(domains).values(id=new_id(), name="a", created_at=now(), active=True))
+            )
+            await signal.wait(30, seen)
+    finally:
+        listening.cancel()
+    assert version.number == before + 1

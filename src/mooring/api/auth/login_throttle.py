@@ -55,6 +55,15 @@ class LoginThrottle:
         if (left := max(pair, of_address)) > 0:
             raise _refused(left)
 
+    def check_address(self, address: str | None) -> None:
+        """Raise TooManyAttempts while the address has to wait, for attempts that name no account."""
+        if (left := self._address_seconds(address)) > 0:
+            raise _refused(left)
+
+    def failed_address(self, address: str | None) -> None:
+        """Count a failure that names no account."""
+        self._addresses.failed(address_key(address))
+
     def is_attacked(self, account: str) -> bool:
         """Return whether the account is throttled; an address that it has logged in from before is exempt."""
         return self._accounts.missing_seconds(account) > 0

@@ -107,34 +107,41 @@ async def _login(
 
 async def authenticated(services: Services, connection: HTTPConnection) -> Login:
     """Return the login of a request or WebSocket by its credential; raise NotAuthenticated if that is not valid."""
-    shown = connection.headers.get("Authorization", "")
-    address = _address(services, connection, shown)
-    scheme, _, credential = shown.partition(" ")
-    try:
-        if scheme.lower() == "bearer" and credential:
-            login = await _by_token(services, credential)
-        elif scheme.lower() == "basic" and credential:
-            login = await _by_keypair(services, *_parts(credential))
-        else:
-            raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
-    except NotAuthenticated:
-        # A credential that was revoked is not its user's flow any more.
-        services.load.credentials.remember(authorization(connection.scope), None)
-        raise
+    shown, now = authorization(connection.scope), services.now()
+    login = services.logins.find(shown, now)
+    if login is None:
+        version = services.logins.version
+        try:
+            login = await _verified(services, shown.decode("latin-1"))
+        except NotAuthenticated:
+            # A credential that was revoked is not its user's flow any more.
+            services.load.credentials.remember(shown, None)
+            raise
+        services.logins.add(shown, login, version, now)
     services.load.seen(login.principal)
     # Every successful use keeps the credential known.
-    services.load.credentials.remember(authorization(connection.scope), login.principal.user_id)
+    services.load.credentials.remember(shown, login.principal.user_id)
     if connection.scope.get(BODY_WITHHELD):
         # It was refused a moment ago and is valid again, as after a user was reactivated.
         raise Unavailable("this credential has just become valid again; send the request once more", code="try-again")
+    address = _address(services, connection, shown)
     return replace(login, principal=replace(login.principal, address=address))
 
 
-def _address(services: Services, connection: HTTPConnection, shown: str) -> str | None:
+async def _verified(services: Services, shown: str) -> Login:
+    scheme, _, credential = shown.partition(" ")
+    if scheme.lower() == "bearer" and credential:
+        return await _by_token(services, credential)
+    if scheme.lower() == "basic" and credential:
+        return await _by_keypair(services, *_parts(credential))
+    raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
+
+
+def _address(services: Services, connection: HTTPConnection, shown: bytes) -> str | None:
     """Return the client's address; of a request forwarded by another server, the address that it vouches for."""
     own = client_address(connection.scope)
     passed_on = connection.headers.get(FORWARDED)
-    return own if passed_on is None else services.tokens.vouched(passed_on, shown) or own
+    return own if passed_on is None else services.tokens.vouched(passed_on, shown.decode("latin-1")) or own
 
 
 async def _by_token(services: Services, text: str) -> Login:
@@ -161,7 +168,7 @@ async def _by_keypair(services: Services, access_key: str, secret: str) -> Login
     async with services.database.read() as connection:
         login, found = await logins.by_keypair(connection, access_key, secret, now)
     if not keypairs.use_is_noted(found, now):
-        await services.database.write(lambda c: keypairs.note_use(c, found, now))
+        await services.database.write(lambda c: keypairs.note_use(c, found, now), notify=False)
     return login
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from mooring.api.compat.versions import of_a_newer_client
 from mooring.model.errors import (
@@ -60,6 +62,7 @@ _WORDS: Mapping[int, str] = {
 }
 _ANY_ROUTE = (400, 408, 413, 426, 429, 431)
 """Refusals before a request reaches its route."""
+_READING = frozenset({"GET", "HEAD"})
 # By reference to the one answer that has the model: FastAPI builds a validator for every model that it is given.
 _ERROR_BODY = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
 # What Starlette and FastAPI raise by themselves.
@@ -75,6 +78,13 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     answers: dict[int | str, dict[str, Any]] = {500: {"description": _WORDS[500], "model": ErrorBody}}
     answers |= {status: {"description": _WORDS[status], "content": _ERROR_BODY} for status in (*_ANY_ROUTE, *statuses)}
     return answers
+
+
+def declare_conflicts(routes: Iterable[BaseRoute]) -> None:
+    """Declare 409 for operations that write: another request may take or remove their object at the same moment."""
+    for route in routes:
+        if isinstance(route, APIRoute) and not (route.methods or set()) <= _READING:
+            route.responses.setdefault(409, {"description": _WORDS[409], "content": _ERROR_BODY})
 
 
 def install(app: FastAPI) -> None:

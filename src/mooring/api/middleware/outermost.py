@@ -50,8 +50,10 @@ SEAT = "mooring.seat"
 
 PROBES: Mapping[str, float] = {"/health": 1, "/ready": 1, "/metrics": 10}
 """Paths answered without a seat, with their cost: health checks must work especially under overload."""
-_PUBLIC = frozenset({"/api/auth/login", "/api/agent/join"})
+_PUBLIC = frozenset({"/api/auth/login", "/api/auth/redeem", "/api/agent/join"})
 """Paths of the API that need no credential; only their bodies are read without one."""
+CONSOLE_FILES = "/console/"
+"""A page in a browser loads many of these files at once, and does not repeat one that was refused."""
 _FULL_RETRY_SECONDS = 30
 _COSTS: Mapping[str, float] = {"/openapi.json": 20}
 """Requests that cost more than others of the same rate."""
@@ -148,7 +150,8 @@ class _Request:
         self._verify_connection()
         reads = scope["method"] == "GET"
         # A request that would be refused is refused before its body is read.
-        load.level(self._flow, reads=reads).check(self._flow.key)
+        patient = path.startswith(CONSOLE_FILES)
+        load.level(self._flow, reads=reads).check(self._flow.key, patient=patient)
         if self._flow.user_id is None and _needs_login(path):
             # Without the way through the routes, which costs far more than this.
             require_possible_credential(self._services, scope)
@@ -158,7 +161,7 @@ class _Request:
         if receive is None:
             return
         # After the body: a client that sends slowly holds no seat.
-        scope[SEAT] = await load.level(self._flow, reads=reads).seat(self._flow.key)
+        scope[SEAT] = await load.level(self._flow, reads=reads).seat(self._flow.key, patient=patient)
         if asyncio.get_running_loop().time() - began > _LOGIN_SECONDS:
             scope.pop(LOGIN, None)
         await self._middleware._app(scope, receive, self._send_with_headers)

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from mooring.api.middleware.client_address import client_address
+from mooring.api.middleware.load_shedding.flows import authorization
 from mooring.api.services import Services
 from mooring.api.streams.first_completed import run_until_first_ends
 from mooring.model.errors import Unavailable
@@ -23,7 +24,6 @@ FORWARDED = "Mooring-Passed-On"
 """Header of a forwarded request, with the client's address: such a request is not forwarded a second time."""
 UNREACHABLE = "agent-unreachable"
 
-_HEADERS = ("Authorization", CLIENT_HEADER)
 _CONNECT_SECONDS = 5.0
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
 
@@ -128,8 +128,11 @@ def _url(connection: HTTPConnection, server_url: str) -> URL:
 
 def _headers(connection: HTTPConnection) -> Mapping[str, str]:
     services: Services = connection.app.state.services
-    shown = {name: connection.headers[name] for name in _HEADERS if name in connection.headers}
-    return {**shown, FORWARDED: services.tokens.vouch(client_address(connection.scope), shown.get("Authorization", ""))}
+    credential = authorization(connection.scope).decode("latin-1")
+    shown = {"Authorization": credential} if credential else {}
+    if CLIENT_HEADER in connection.headers:
+        shown[CLIENT_HEADER] = connection.headers[CLIENT_HEADER]
+    return {**shown, FORWARDED: services.tokens.vouch(client_address(connection.scope), credential)}
 
 
 def _unreachable() -> Unavailable:

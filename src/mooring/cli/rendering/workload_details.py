@@ -46,7 +46,7 @@ from mooring.model.workloads.health import LOOPS_AFTER
 if TYPE_CHECKING:
     from mooring.client import Client
     from mooring.wire.workloads.tasks import TaskView
-    from mooring.wire.workloads.workloads import ContainerView, WorkloadDetail
+    from mooring.wire.workloads.workloads import ContainerView, StartView, WorkloadDetail
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
@@ -175,7 +175,7 @@ def _start(detail: WorkloadDetail) -> str:
         return f"cannot start unless {start.unless}"
     parts = [
         f"position {start.position:,} in the queue of its pool",
-        "" if start.planned_at is None else f"planned for {instant(start.planned_at)} at the latest",
+        "" if start.planned_at is None else f"planned for {instant(start.planned_at)} {_certainty(start)}",
         "" if start.estimated_at is None else f"about {instant(start.estimated_at)}, an estimate",
         slip_text(start.first_at, start.moves, start.planned_at or start.estimated_at),
         "" if start.not_before is None else f"not before {instant(start.not_before)}",
@@ -183,6 +183,10 @@ def _start(detail: WorkloadDetail) -> str:
         no_plan(detail.reason),
     ]
     return "; ".join(filter(None, parts))
+
+
+def _certainty(start: StartView) -> str:
+    return "if work runs as long as predicted" if start.by_prediction else "at the latest"
 
 
 def _gang(detail: WorkloadDetail) -> str:

@@ -33,6 +33,7 @@ from mooring.wire.tenancy.quotas import QuotaChange, QuotaView
 from mooring.wire.tenancy.shares import OccupancyReport, ShareList, WeightRequest
 from mooring.wire.tenancy.tenants import RevertRequest
 from mooring.wire.tenancy.users import (
+    LoginCode,
     LoginRequest,
     LoginView,
     PasswordChange,
@@ -84,6 +85,11 @@ def change_password(old_password: str, new_password: str, *, revoke_keypairs: bo
     more = {"revoke_keypairs": True} if revoke_keypairs else {}
     body = PasswordChange(old_password=old_password, new_password=new_password, **more)
     return Operation("POST", "/api/auth/password", Token, body=body)
+
+
+def create_login_code() -> Operation[LoginCode]:
+    """A one-time code that logs the caller in once more, such as in a browser."""
+    return Operation("POST", "/api/auth/codes", LoginCode)
 
 
 def me() -> Operation[UserView]:

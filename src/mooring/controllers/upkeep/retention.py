@@ -18,7 +18,7 @@ from mooring.store.control import feed
 from mooring.store.core.engine import Connection
 from mooring.store.reservations import due_timeslots
 from mooring.store.scaling import scale_requests
-from mooring.store.tenancy import admin_actions, logins
+from mooring.store.tenancy import admin_actions, login_codes, logins
 from mooring.store.workloads import idempotency
 
 _Purge = Callable[[Connection, datetime, int], Awaitable[int]]
@@ -61,6 +61,7 @@ class RetentionLoop:
             (measured_usage.purge, retention.measures, 10_000),
             (admin_actions.purge_logins, retention.logins, 5000),
             (logins.purge, _EXPIRED, 5000),
+            (login_codes.purge, _EXPIRED, 5000),
         )
 
     async def once(self) -> bool:

@@ -40,10 +40,16 @@ class BackfillOrder(StrEnum):
 
 
 class Expectation(StrEnum):
-    """The expected end of running work: by its time limit, or earlier by the history of its owner."""
+    """The expected end of work: by its time limit, by the history of its owner, or predicted from earlier runs.
+
+    With history, only running work is expected to end sooner. With predictions (the mean of the last two similar runs,
+    or a learned quantile), pending work is planned and backfilled by its predicted run time too.
+    """
 
     LIMIT = "limit"
     HISTORY = "history"
+    RECENT = "recent"
+    PREDICTED = "predicted"
 
 
 class Moment(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -16,8 +16,10 @@ from mooring.scheduling.admission import BUILT_IN_VALIDATORS, Admission, Admissi
 from mooring.scheduling.admission.registry import asked_at
 from mooring.scheduling.tenant_usage import Usage, tenants_of
 from mooring.services.submission.submitted import as_workload
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Connection
 from mooring.store.nodes import pools
+from mooring.store.nodes.pools import Pool
 from mooring.store.tenancy import pending_counts
 from mooring.store.tenancy.policies import Policies, policies_of
 from mooring.store.workloads import dependencies
@@ -25,6 +27,45 @@ from mooring.store.workloads.new_workloads import NewWorkload
 
 _DEFAULT = frozenset(each.name for each in asked_at(Moment.ENQUEUE, BUILT_IN_VALIDATORS, None))
 """Validators that have an effect only with a policy that limits pending work."""
+
+
+class Rules:
+    """The pools and policies that decide on admission, read again whenever the configuration may have changed."""
+
+    def __init__(self, configuration: ConfigurationVersion | None = None) -> None:
+        """Without `configuration` they are read each time."""
+        self._configuration = configuration
+        self._version = -1
+        self._pools: Mapping[UUID, Pool] = {}
+        self._policies: dict[str, Policies | None] = {}
+
+    async def pools(self, connection: Connection) -> Mapping[UUID, Pool]:
+        self._forget_if_changed()
+        if not self._pools:
+            version = self._version
+            found = {pool.id: pool for pool in await pools.all_pools(connection)}
+            if not self._is_current(version):
+                return found
+            self._pools = found
+        return self._pools
+
+    async def policies_of(self, connection: Connection, access_keys: Collection[str]) -> dict[str, Policies]:
+        """Return the policies of the given keypairs; keypairs that no policy applies to are absent."""
+        self._forget_if_changed()
+        known, version = self._policies, self._version
+        missing = set(access_keys) - known.keys()
+        read = await policies_of(connection, missing) if missing else {}
+        if self._is_current(version):
+            known |= {key: read.get(key) for key in missing}
+        return {key: found for key in access_keys if (found := read.get(key) or known.get(key)) is not None}
+
+    def _forget_if_changed(self) -> None:
+        if not self._is_current(self._version):
+            self._version = -1 if self._configuration is None else self._configuration.number
+            self._pools, self._policies = {}, {}
+
+    def _is_current(self, version: int) -> bool:
+        return self._configuration is not None and version == self._configuration.number
 
 
 @dataclass(slots=True)
@@ -62,22 +103,19 @@ async def open_gate(
     fresh: Sequence[NewWorkload],
     validators: Sequence[Validator],
     now: datetime,
-    carried: Mapping[str, Policies] | None = None,
+    rules: Rules | None = None,
 ) -> Gate:
-    """Read the inputs of the validators; keypairs with limits on pending work are locked.
-
-    `carried`: the policies of the keypairs that have any, read here unless they are given.
-    """
+    """Read the inputs of the validators; keypairs with limits on pending work are locked."""
     if not fresh:
         return _OPEN
-    known = {pool.id: pool for pool in await pools.all_pools(connection)}
+    rules = rules or Rules()
+    known = await rules.pools(connection)
     asked = {
         each.name
         for pool_id in {new.pool_id for new in fresh}
         for each in asked_at(Moment.ENQUEUE, validators, known[pool_id].policy)
     }
-    if carried is None:
-        carried = await policies_of(connection, {new.principal.access_key for new in fresh})
+    carried = await rules.policies_of(connection, {new.principal.access_key for new in fresh})
     found = {key: policies.effective for key, policies in carried.items()}
     limited = {key for key, policy in found.items() if policy.limits_pending}
     if not limited and asked <= _DEFAULT:

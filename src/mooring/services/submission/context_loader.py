@@ -16,6 +16,7 @@ from mooring.model.tenancy.tenants import Principal
 from mooring.services.acting_project import ActingProjects
 from mooring.services.submission.dependencies import references
 from mooring.services.submission.submission_context import ContextByProject, SubmissionContext, of_project
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import nodes, pool_access, pools
 from mooring.store.nodes.pool_access import Grants
@@ -27,8 +28,9 @@ from mooring.store.workloads import dependencies, volumes
 from mooring.store.workloads.volumes import Volume
 from mooring.wire.workloads.workloads import WorkloadRequest
 
-_CACHE_SECONDS = 1.0
-"""Pools, policies and the slots of nodes change rarely, so a read is reused for this long."""
+_CACHE_SECONDS, _SIGNALLED_CACHE_SECONDS = 1.0, 5.0
+"""Pools, policies and the slots of nodes change rarely: a read is reused this long, the second where changes are
+signalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,13 @@ _NOTHING = _Found({}, {}, ())
 
 
 class ContextLoader:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, configuration: ConfigurationVersion | None = None) -> None:
         self._database = database
-        self._acting_projects = ActingProjects(database)
+        self._cache_seconds = _CACHE_SECONDS if configuration is None else _SIGNALLED_CACHE_SECONDS
+        self._configuration = configuration or ConfigurationVersion()
+        self._acting_projects = ActingProjects(database, self._configuration)
         self._read_at = float("-inf")
+        self._version = self._configuration.number
         self._pools: Sequence[Pool] = ()
         self._grants: Grants = {}
         self._served: Mapping[UUID, frozenset[str]] = {}
@@ -143,19 +148,20 @@ class ContextLoader:
         """Return whether the cache is too old, or lacks a requested slot or runtime that a new node may have since."""
         age = asyncio.get_running_loop().time() - self._read_at
         return (
-            age > _CACHE_SECONDS
+            age > self._cache_seconds
+            or self._version != self._configuration.number
             or not all(served >= asked.slots for served in self._served.values())
             or not all(offered >= asked.runtimes for offered in self._offered.values())
         )
 
     async def _refresh(self, connection: Connection) -> dict[str, Policy]:
         """Read everything that is cached; return the empty cache of policies, which are read on demand."""
-        time = asyncio.get_running_loop().time()
+        time, version = asyncio.get_running_loop().time(), self._configuration.number
         self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
         templates = await node_templates.by_pool(connection)
         self._served = await _served_slots(connection, self._pools, templates)
         self._offered = await _offered_runtimes(connection, self._pools, templates)
-        self._read_at, self._policies = time, {}
+        self._read_at, self._version, self._policies = time, version, {}
         return self._policies
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from mooring.security.encryption import SecretBox
 from mooring.services.bookings.booking_limits import check_limits
 from mooring.services.idempotency import recalled
 from mooring.services.submission import secrets
-from mooring.services.submission.admission import Gate, open_gate
+from mooring.services.submission.admission import Gate, Rules, open_gate
 from mooring.services.submission.batch import name_taken
 from mooring.services.submission.dependencies import dependents_of_refused
 from mooring.services.submission.hooks import Hooks
@@ -30,7 +30,6 @@ from mooring.services.submission.pending_tasks import PendingTasks, Tally
 from mooring.services.uploads import session_files
 from mooring.store.core.engine import Connection, Database, is_unique_violation
 from mooring.store.reservations import timeslots
-from mooring.store.tenancy import policies
 from mooring.store.uploads import uploads
 from mooring.store.workloads import idempotency, mounts, new_workloads
 from mooring.store.workloads.idempotency import Answered, Key
@@ -39,6 +38,7 @@ from mooring.wire.fields import Answer
 
 _MAX_GROUP_WORKLOADS = 1000
 _GATHER_SECONDS = 0.003
+_SETTLED_AT_ONCE = 4
 _MAX_ATTEMPTS = 3
 """Transactions of a group that may fail because another server takes the same name or key at the same moment."""
 
@@ -83,15 +83,17 @@ class GroupCommit:
         validators: Sequence[Validator],
         pending_tasks: PendingTasks,
         secret_box: SecretBox | None,
+        rules: Rules,
     ) -> None:
         self._database = database
+        self._rules = rules
         self._hooks = hooks
         self._validators = validators
         self._pending_tasks = pending_tasks
         self._secret_box = secret_box
         self._queue: list[_Queued] = []
         self._writing = False
-        self._writers: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._last_size = 1
         """Submissions of the last group."""
         self._gathered = asyncio.Event()
@@ -104,10 +106,13 @@ class GroupCommit:
             self._gathered.set()
         if not self._writing:
             self._writing = True
-            writer = asyncio.create_task(self._write_queue())
-            self._writers.add(writer)
-            writer.add_done_callback(self._writers.discard)
+            self._start(self._write_queue())
         return await done
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _write_queue(self) -> None:
         try:
@@ -147,7 +152,7 @@ class GroupCommit:
 
     async def _write(self, group: Sequence[_Queued]) -> None:
         submissions = [queued.submission for queued in group]
-        work = partial(_write_group, submissions, self._validators, self._secret_box, self._pending_tasks)
+        work = partial(_write_group, submissions, self._validators, self._rules, self._secret_box, self._pending_tasks)
         for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 written = await self._database.write(work)
@@ -155,10 +160,17 @@ class GroupCommit:
             except Exception as error:
                 if not is_unique_violation(error) or attempts_left == 0:
                     raise
-        for queued, outcome in zip(group, written.outcomes, strict=True):
-            _settle(queued, outcome)
         self._pending_tasks.accepted(written.accepted)
         self._hooks.written([new.id for new in written.accepted])
+        self._start(_settle_all(group, written.outcomes))
+
+
+async def _settle_all(group: Sequence[_Queued], outcomes: Sequence[Answer | MooringError]) -> None:
+    """Pass each outcome on, a few per iteration of the event loop, so that other requests need not wait for all."""
+    for number, (queued, outcome) in enumerate(zip(group, outcomes, strict=True), start=1):
+        _settle(queued, outcome)
+        if number % _SETTLED_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def _settle(queued: _Queued, outcome: Answer | Exception) -> None:
@@ -175,6 +187,7 @@ def _settle(queued: _Queued, outcome: Answer | Exception) -> None:
 async def _write_group(
     group: Sequence[Submission[Any]],
     validators: Sequence[Validator],
+    rules: Rules,
     secret_box: SecretBox | None,
     pending_tasks: PendingTasks,
     connection: Connection,
@@ -183,7 +196,7 @@ async def _write_group(
     at = now()
     answered = await idempotency.answered(connection, [each.key for each in group if each.key is not None])
     fresh = [new for submission in group if submission.key not in answered for new in submission.new]
-    checks = await _Checks.read(connection, fresh, validators, secret_box, pending_tasks, at)
+    checks = await _Checks.read(connection, fresh, validators, rules, secret_box, pending_tasks, at)
     accepted: list[NewWorkload] = []
     outcomes: list[Answer | MooringError] = []
     remembered: list[tuple[Key, Answered]] = []
@@ -227,13 +240,14 @@ class _Checks:
         connection: Connection,
         fresh: Sequence[NewWorkload],
         validators: Sequence[Validator],
+        rules: Rules,
         secret_box: SecretBox | None,
         pending_tasks: PendingTasks,
         at: datetime,
     ) -> _Checks:
         holders = await new_workloads.names_in_use(connection, fresh)
-        carried = await policies.policies_of(connection, {new.principal.access_key for new in fresh}) if fresh else {}
-        gate = await open_gate(connection, fresh, validators, at, carried)
+        gate = await open_gate(connection, fresh, validators, at, rules)
+        carried = await rules.policies_of(connection, {new.principal.access_key for new in fresh})
         tally = await pending_tasks.open(connection, fresh, carried)
         templates = ((new.id, new.principal.project_id, new.template) for new in fresh)
         secret_problems = await secrets.refusals(connection, templates, secret_box)

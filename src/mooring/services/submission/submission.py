@@ -25,6 +25,7 @@ from mooring.services.admin_recording import record
 from mooring.services.bookings.labs import as_lab
 from mooring.services.deployments.comparison import compare_workload
 from mooring.services.deployments.scaling import check_growth
+from mooring.services.submission.admission import Rules
 from mooring.services.submission.batch import hash_of, read_batch, translate_batch
 from mooring.services.submission.context_loader import ContextLoader, policy_for
 from mooring.services.submission.dependencies import resolved
@@ -38,6 +39,7 @@ from mooring.services.submission.translation import translate
 from mooring.store.commit.commit_logging import log_applied
 from mooring.store.commit.locked_workloads import lock_workloads
 from mooring.store.commit.status_changes import Applied
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import pools
 from mooring.store.views import workloads as views
@@ -63,15 +65,21 @@ class SubmissionService:
         hooks: Hooks | None = None,
         validators: Sequence[Validator] = (),
         secret_box: SecretBox | None = None,
+        configuration: ConfigurationVersion | None = None,
     ) -> None:
         """The installed hooks and validators are used unless others are given; with `secret_box`, secrets are decrypted
-        to check that a task can have them."""
+        to check that a task can have them. `configuration`: its version, without which less is cached."""
         self._database = database
         self._hooks = Hooks.discovered() if hooks is None else hooks
-        self._context_loader = ContextLoader(database)
+        self._context_loader = ContextLoader(database, configuration)
         self._pending_tasks = PendingTasks()
         self._group_commit = GroupCommit(
-            database, self._hooks, validators or installed_validators(), self._pending_tasks, secret_box
+            database,
+            self._hooks,
+            validators or installed_validators(),
+            self._pending_tasks,
+            secret_box,
+            Rules(configuration),
         )
 
     async def submit(

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun, Topics, decode_topics, encode_topics
 from mooring.store.core.batch_sql import Statement, Writes
+from mooring.store.core.postgres import CHANNEL
 from mooring.store.tables import events
 
-CHANNEL = "mooring"
 PURGED = "purged"
 """The kind of the newest purged event; it stays as a marker for `store.control.feed` and is not delivered."""
 PLACED = "placed"

@@ -10,10 +10,10 @@ import re
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 import aiosqlite
@@ -43,10 +43,17 @@ from mooring.model.events import Topic
 from mooring.store.core.engine import origin_of, writes_ledger_copies, written_topics
 from mooring.store.core.types import UtcDateTime
 
+V = TypeVar("V")
+
 _LARGE = 50
 """From this number of rows on, a specialised SQL text pays off."""
 # A rejected row rolls back the transaction, so SQLite does not need to be able to undo the statement alone.
 _UPDATE = re.compile(r"^\s*UPDATE ")
+# Of the given rows alone, so that it does not matter what other statements have written.
+_PLAIN_WRITE = re.compile(
+    r"\s*(?:INSERT INTO (\w+)\s+\([^()]*\)|SELECT (pg_notify)\([^()]*\))[^()]*\bFROM \{rows\} i\s*"
+)
+_PARAMETER = re.compile(r"\$(\d+)")
 _DIGITS = 32
 """The length of an id in hexadecimal."""
 _encode = msgspec.json.Encoder(uuid_format="hex").encode
@@ -58,6 +65,9 @@ class Statement:
     def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
         """`lock`: the text of `{lock}` on PostgreSQL. SQLite has one writer at a time and needs no locks."""
         self._sql, self._lock = sql, lock
+        plain = _PLAIN_WRITE.fullmatch(sql)
+        self.target: str | None = plain and (plain[1] or plain[2])
+        """The table of an INSERT of the given rows and nothing else, which can run together with those of others."""
         self._rows = tuple(rows.items())
         self._values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
@@ -173,9 +183,38 @@ def among(column: ColumnElement[UUID], ids: Collection[UUID] | None = None) -> C
     return _Among(column, given)
 
 
+def by_other_index(column: ColumnElement[V]) -> ColumnElement[V]:
+    """Return the column for a condition that SQLite shall not look up in an index.
+
+    It has no statistics, and would rather read all tasks with a status than those of a few ids.
+    """
+    return _ByOtherIndex(column)
+
+
+class _ByOtherIndex(FunctionElement[Any]):
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        super().__init__(column)
+        self.type = column.type
+
+
+@compiles(_ByOtherIndex)
+def _plain_column(element: _ByOtherIndex, compiler: SQLCompiler, **options: Any) -> str:
+    [column] = element.clauses
+    return str(compiler.process(column, **options))
+
+
+@compiles(_ByOtherIndex, "sqlite")
+def _column_without_index(element: _ByOtherIndex, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{_plain_column(element, compiler, **options)}"
+
+
 class _Among(FunctionElement[bool]):
     type = Boolean()
     inherit_cache = True
+    # Otherwise SQLAlchemy appends `= 1` on SQLite, which then uses no index for it.
+    _is_implicitly_boolean = True
 
 
 @compiles(_Among, "postgresql")
@@ -212,6 +251,8 @@ class _Prepared(NamedTuple):
     expected: int | None = None
     """Required number of rows: written, or counted by a query."""
     is_query: bool = False
+    target: str | None = None
+    """Of a small set of rows that can be written together with those of other tables."""
 
 
 class Writes:
@@ -244,7 +285,8 @@ class Writes:
         `expected`: raise NotAsExpected unless this number of rows is written.
         """
         sql, parameters = statement.prepared(self.dialect, rows, values)
-        self._prepared.append(_Prepared(sql, parameters, expected))
+        target = statement.target if isinstance(statement, Statement) and expected is None else None
+        self._prepared.append(_Prepared(sql, parameters, expected, target=target if len(rows) < _LARGE else None))
 
     def add_runs(self, statement: Statement, rows: Sequence[tuple[Any, ...]], *, alike: int, **values: Any) -> None:
         """As `add`, for rows with long runs of one value in the column `alike`, and often in others.
@@ -277,7 +319,7 @@ class Writes:
             written_topics(connection).update(self.topics)
         if self.dialect == "postgresql":
             answers: list[Sequence[Sequence[Any]]] = []
-            for one in self._prepared:
+            for one in _in_few_round_trips(self._prepared):
                 result = await connection.exec_driver_sql(one.sql, one.parameters)
                 answers += _checked(one, result.all()) if one.is_query else _checked(one, [(result.rowcount,)])
             return answers
@@ -288,6 +330,43 @@ class Writes:
         except sqlite3.Error as error:
             raise DBAPIError.instance(None, None, error, sqlite3.Error) from error
         return made
+
+
+def _in_few_round_trips(prepared: Sequence[_Prepared]) -> list[_Prepared]:
+    """Join neighbours that insert into different tables into one statement of PostgreSQL.
+
+    Its foreign keys are checked at the end of the statement, so that rows may refer to each other.
+    """
+    groups: list[list[_Prepared]] = []
+    for one in prepared:
+        targets = {other.target for other in groups[-1]} if groups else {None}
+        if one.target is None or targets & {None, one.target}:
+            groups.append([one])
+        else:
+            groups[-1].append(one)
+    return [group[0] if len(group) == 1 else _joined(group) for group in groups]
+
+
+def _joined(group: Sequence[_Prepared]) -> _Prepared:
+    sql = _joined_text(tuple((one.sql, len(one.parameters)) for one in group))
+    return _Prepared(sql, tuple(value for one in group for value in one.parameters))
+
+
+@lru_cache(maxsize=256)
+def _joined_text(statements: tuple[tuple[str, int], ...]) -> str:
+    """Return one statement for several, each given with the number of its parameters."""
+    texts: list[str] = []
+    before = 0
+    for sql, number in statements:
+        texts.append(_PARAMETER.sub(partial(_renumbered, before), sql))
+        before += number
+    *others, last = texts
+    parts = ", ".join(f"part_{number} AS ({text})" for number, text in enumerate(others))
+    return f"WITH {parts} {last}"
+
+
+def _renumbered(before: int, parameter: re.Match[str]) -> str:
+    return f"${int(parameter[1]) + before}"
 
 
 def _execute_all(connection: sqlite3.Connection, prepared: Sequence[_Prepared]) -> list[Sequence[Sequence[Any]]]:

@@ -21,8 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from mooring.model.errors import InvalidInput, Unavailable
-from mooring.model.events import Topic, Topics
-from mooring.store.core import high_water
+from mooring.model.events import Topic, Topics, encode_topics
+from mooring.store.core import configuration, high_water
 from mooring.store.core.errors import (
     DISK_FULL,
     is_constraint_conflict,
@@ -33,7 +33,7 @@ from mooring.store.core.errors import (
     retry,
 )
 from mooring.store.core.high_water import HighWaterMark
-from mooring.store.core.postgres import ConnectionCloser, connect, replace_broken, server_settings
+from mooring.store.core.postgres import CHANNEL, ConnectionCloser, connect, replace_broken, server_settings
 from mooring.store.core.sqlite import (
     AUTOCOMMIT,
     Checkpoints,
@@ -130,6 +130,7 @@ class Database:
             )
         for engine in {self.engine, self._reader, self._snapshots}:
             engine.sync_engine.update_execution_options(dual_write=dual_write, origin=self.origin)
+        configuration.watch(self.engine.sync_engine)
 
     async def close(self) -> None:
         if self._checkpoints is not None:
@@ -161,6 +162,10 @@ class Database:
                 topics.clear()
                 before = (await driver_connection(connection)).total_changes if self._mark is not None else 0
                 result = await work(connection)
+                if notify and self.dialect == "postgresql" and configuration.CHANGED in topics:
+                    # Delivered to the other processes when, and only if, this transaction commits.
+                    payload = f"{self.origin} {encode_topics({configuration.CHANGED})}"
+                    await connection.execute(select(func.pg_notify(CHANNEL, payload)))
                 if self._checkpoints is not None:
                     await self._checkpoints.count(connection)
                 if self._mark is not None and (await driver_connection(connection)).total_changes != before:

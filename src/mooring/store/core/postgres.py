@@ -16,6 +16,8 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+CHANNEL = "mooring"
+"""The channel of notifications between processes."""
 _IDLE_TRANSACTION_SECONDS = 10
 """Timeout for transactions that are idle: their process hangs."""
 _MAX_NAME_LENGTH = 63

@@ -25,6 +25,7 @@ class Running:
     pool: str | None = None
     user: str | None = None
     name: str | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,12 @@ class RunningRow:
 
 
 async def running(connection: AsyncConnection, selection: Running) -> list[RunningRow]:
-    wanted = ((pools.c.name, selection.pool), (users.c.name, selection.user), (workloads.c.name, selection.name))
+    wanted = (
+        (pools.c.name, selection.pool),
+        (users.c.name, selection.user),
+        (workloads.c.name, selection.name),
+        (tasks.c.node_name, selection.node),
+    )
     rows = await connection.execute(
         select(
             tasks.c.id,

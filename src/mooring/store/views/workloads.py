@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.clock import now
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
-from mooring.model.policy.pools import PoolPolicy
+from mooring.model.policy.pools import Expectation, PoolPolicy
 from mooring.model.tenancy.access import EVERYTHING, Sight, Target
 from mooring.model.workloads.health import Trouble
 from mooring.model.workloads.workload import PLACEMENT_OPTIONS, PlacementOptions
@@ -60,6 +60,8 @@ class WorkloadRow(PlacementOptions):
     reason: Mapping[str, Any] | None
     private: bool
     starts_at: datetime | None
+    predicts: bool
+    """Its pool plans with predicted run times."""
     planned_start_at: datetime | None
     estimated_start_at: datetime | None
     first_start_at: datetime | None
@@ -159,6 +161,9 @@ class Selection:
     kind: str | None = None
     type: str | None = None
     name: str | None = None
+    name_part: str | None = None
+    """Part of the name, in any case."""
+    pool: str | None = None
     removed: bool = False
     ended_since: datetime | None = None
     """Exclude workloads that ended before this time."""
@@ -237,7 +242,9 @@ async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUI
     found: dict[UUID, dict[int, list[int]]] = {}
     for workload_id, index, ports in await connection.execute(
         select(tasks.c.workload_id, tasks.c.task_index, tasks.c.ports).where(
-            batch_sql.among(tasks.c.workload_id, ids), tasks.c.current, tasks.c.status.in_(list(OCCUPYING))
+            batch_sql.among(tasks.c.workload_id, ids),
+            tasks.c.current,
+            batch_sql.by_other_index(tasks.c.status).in_(list(OCCUPYING)),
         )
     ):
         if ports:
@@ -424,6 +431,9 @@ def _tasks() -> Select[Any]:
     return select(*(tasks.c[each.name] for each in fields(TaskRow)))
 
 
+_PREDICTING = (Expectation.RECENT.value, Expectation.PREDICTED.value)
+
+
 def _workloads() -> Select[Any]:
     return (
         select(
@@ -435,6 +445,9 @@ def _workloads() -> Select[Any]:
             workloads.c.stopping,
             pools.c.simulated,
             pools.c.name.label("pool"),
+            func.coalesce(pools.c.options["backfill", "expectation"].as_string(), "")
+            .in_(_PREDICTING)
+            .label("predicts"),
             workloads.c.domain_id,
             workloads.c.project_id,
             projects.c.name.label("project"),
@@ -504,6 +517,10 @@ def _conditions(selection: Selection) -> list[ColumnElement[bool]]:
         conditions.append(workloads.c.type == selection.type)
     if selection.name is not None:
         conditions.append(workloads.c.name == selection.name)
+    if selection.name_part is not None:
+        conditions.append(workloads.c.name.icontains(selection.name_part, autoescape=True))
+    if selection.pool is not None:
+        conditions.append(workloads.c.pool_id.in_(select(pools.c.id).where(pools.c.name == selection.pool)))
     if selection.ended_since is not None:
         conditions.append(or_(workloads.c.ended_at.is_(None), workloads.c.ended_at >= selection.ended_since))
     return conditions

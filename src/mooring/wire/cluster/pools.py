@@ -95,10 +95,11 @@ class BackfillChange(Request):
         None,
         description="backfill: time after which work without a planned start may preempt (default 3600).",
     )
-    expectation: Literal["limit", "history"] | None = Field(
+    expectation: Literal["limit", "history", "recent", "predicted"] | None = Field(
         None,
         description=(
-            "backfill: expected end of running work, from its time limit or from its owner's history (default limit)."
+            "backfill: expected run times: the time limit; running work by its owner's history; all work by the last "
+            "two similar runs, or predicted from earlier runs (default limit)."
         ),
     )
 

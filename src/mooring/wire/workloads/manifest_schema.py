@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,12 +23,23 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of one document, with descriptions of its fields."""
     made = MANIFEST.json_schema()
-    models = {model.__name__: model for model in _models(DeploymentManifest, SessionManifest, LabManifest)}
-    for name, definition in made["$defs"].items():
-        for field, words in _docstrings(models[name]).items():
-            definition["properties"][field].setdefault("description", words)
+    _describe(made["$defs"], _models(DeploymentManifest, SessionManifest, LabManifest))
     _take_fractions(made)
     return {"$schema": _DIALECT, "title": "Mooring", **made}
+
+
+def described_schema(root: type[BaseModel], title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a model, with the docstrings of its fields as descriptions."""
+    made = root.model_json_schema()
+    _describe({**made["$defs"], root.__name__: made}, _models(root))
+    return {"$schema": _DIALECT, **made, "title": title}
+
+
+def _describe(definitions: Mapping[str, Any], models: Iterable[type[BaseModel]]) -> None:
+    by_name = {model.__name__: model for model in models}
+    for name, definition in definitions.items():
+        for field, words in _docstrings(by_name[name]).items():
+            definition["properties"][field].setdefault("description", words)
 
 
 def _models(*roots: type[BaseModel]) -> set[type[BaseModel]]:

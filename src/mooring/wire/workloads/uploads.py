@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -258,6 +258,15 @@ class UploadView(Answer):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema of a manifest for the API's description."""
-    schema, components = msgspec.json.schema_components([Manifest], ref_template="#/$defs/{name}")
-    return {**components["Manifest"], "$defs": components} if "$ref" in schema[0] else schema[0]
+    """Return the schema of a manifest for the API's description, without references.
+
+    A reference within a schema would be resolved from the top of the description, where its target is not.
+    """
+    (schema,), components = msgspec.json.schema_components([Manifest], ref_template="{name}")
+
+    def inlined(part: Any) -> Any:
+        if isinstance(part, dict):
+            return inlined(components[part["$ref"]]) if "$ref" in part else {k: inlined(v) for k, v in part.items()}
+        return [inlined(each) for each in part] if isinstance(part, list) else part
+
+    return cast(dict[str, Any], inlined(schema))

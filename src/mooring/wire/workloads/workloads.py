@@ -83,6 +83,8 @@ class StartView(Answer):
     not_before: datetime | None = None
     """It is not tried earlier: its start time, its booking or its next attempt."""
     waits_for: Literal["room", "quota", "dependency", "time", "turn", "change"] = "room"
+    by_prediction: bool = False
+    """Its pool plans with predicted run times: the planned start is expected, not promised."""
 
 
 class WorkloadView(Answer):

@@ -33,13 +33,19 @@ async def abandon(*tasks: asyncio.Task[Seat]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def release(*seats: Seat) -> None:
+    """Release seats and let the requests that get them begin."""
+    for seat in seats:
+        seat.release()
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
 async def test_a_flow_alone_gets_all_seats_but_one_and_its_requests_begin_in_order():
     queue = FairQueue(3, clock=Clock())
     tasks = await requests(queue, ADA, 5)
     assert [task.done() for task in tasks] == [True, True, False, False, False]
-    tasks[0].result().release()
-    tasks[0].result().release()
-    await asyncio.sleep(0)
+    await release(tasks[0].result(), tasks[0].result())
     assert [task.done() for task in tasks] == [True, True, True, False, False]
     await abandon(*tasks)
 
@@ -53,9 +59,9 @@ async def test_a_flow_with_nothing_in_progress_gets_a_seat_at_once_while_another
     await abandon(*flood, quiet)
 
 
-async def test_while_others_are_active_a_flow_gets_a_third_of_the_seats():
+async def test_while_others_are_active_a_flow_gets_a_sixth_of_the_seats():
     clock = Clock()
-    queue = FairQueue(6, clock=clock)
+    queue = FairQueue(12, clock=clock)
     (await queue.seat(BOB)).release()
     flood = await requests(queue, ADA, 50)
     assert seated(flood) == 2
@@ -63,6 +69,25 @@ async def test_while_others_are_active_a_flow_gets_a_third_of_the_seats():
     clock.time += module._ACTIVE_SECONDS
     flood = await requests(queue, CAT, 50)
     await abandon(*flood)
+
+
+async def test_of_requests_that_need_not_wait_few_run_before_others_get_a_turn():
+    queue = FairQueue(12, clock=Clock())
+    (await queue.seat(BOB)).release()
+    ended = 0
+
+    async def request() -> None:
+        nonlocal ended
+        (await queue.seat(ADA)).release()
+        ended += 1
+
+    flood = [asyncio.create_task(request()) for _ in range(50)]
+    before, turns = 0, 0
+    while ended < len(flood):
+        await asyncio.sleep(0)
+        assert ended - before <= 2
+        before, turns = ended, turns + 1
+    assert turns >= 25
 
 
 async def test_a_free_seat_goes_to_the_flow_with_the_fewest_requests_in_progress():
@@ -74,8 +99,7 @@ async def test_a_free_seat_goes_to_the_flow_with_the_fewest_requests_in_progress
     (cat,) = await requests(queue, CAT, 1)
     # Whichever seat becomes free, the one who has none is next.
     clock.time += 0.01
-    bob[0].result().release()
-    await asyncio.sleep(0)
+    await release(bob[0].result())
     assert (seated(ada), seated(bob), seated([cat])) == (1, 1, 1)
     await abandon(*ada, *bob, cat)
 
@@ -113,16 +137,15 @@ async def test_a_flow_that_was_idle_has_saved_nothing_up():
     blocking = await queue.seat(CAT)
     ada, bob = await requests(queue, ADA, 3), await requests(queue, BOB, 3)
     order = []
-    blocking.release()
+    await release(blocking)
     for _ in range(6):
-        await asyncio.sleep(0)
         (flow, task) = next(
             (flow, task) for flow in (ADA, BOB) for task in (ada if flow == ADA else bob) if task.done()
         )
         (ada if flow == ADA else bob).remove(task)
         order.append(flow)
         clock.time += 0.01
-        task.result().release()
+        await release(task.result())
     # Ada used 0.1 s while Bob used nothing, and still they take turns.
     assert sorted(order[:2]) == sorted(order[2:4]) == sorted(order[4:]) == [ADA, BOB]
 
@@ -179,8 +202,7 @@ async def test_a_flow_that_keeps_being_refused_may_queue_less_until_it_slows_dow
     await abandon(*early[2:])
     late = await requests(queue, ADA, 12)
     assert refused(late) == 12
-    for task in early[:2]:
-        task.result().release()
+    await release(*(task.result() for task in early[:2]))
     await work(queue, clock, ADA, 0.33)
     again = await requests(queue, ADA, 6)
     assert refused(again) == 0
@@ -198,10 +220,11 @@ async def test_a_request_that_waits_too_long_or_whose_client_left_takes_no_seat(
     await abandon(gone)
     going.cancel()
     seat.release()
+    await asyncio.sleep(0)
     # Its seat was granted at the moment at which it left.
     granted.cancel()
     await asyncio.gather(going, granted, return_exceptions=True)
-    (await last).release()
+    await release(await last)
     assert (queue._in_progress, queue._queued) == (0, {})
 
 

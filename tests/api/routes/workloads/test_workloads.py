@@ -462,3 +462,23 @@ async def test_volume_zones_and_simulated_behaviour_are_taken_from_a_request(wor
     for wrong in wrongs:
         body = {"containers": [{"image": "nginx"}], **wrong}
         assert (await world.client.post("/api/workloads", json=body, headers=user)).status_code == 422
+
+
+@on_sqlite
+async def test_a_list_is_filtered_by_part_of_the_name_and_by_pool(world: World):
+    headers = await world.admin()
+    for name in ("train-1", "train-2", "serve-1"):
+        await world.submit(headers, name=name)
+
+    async def names(query: str) -> list[str]:
+        answer = await world.client.get(f"/api/workloads?sort=name&{query}", headers=headers)
+        return [each["name"] for each in answer.json()["workloads"]]
+
+    assert await names("search=TRAIN") == ["train-1", "train-2"]
+    assert await names("search=e-1") == ["serve-1"]
+    # Signs that mean something in patterns stand for themselves.
+    assert await names("search=e_1") == await names("search=e%251") == []
+    # Typed text need not be a possible name.
+    assert await names("search=two%20words") == []
+    assert len(await names("pool=simulated")) == 3
+    assert await names("pool=default") == []

@@ -22,6 +22,8 @@ _DURATION_WEIGHT = 0.1
 """Weight of the newest request in how long a flow's requests hold a seat."""
 _ACTIVE_SECONDS = 5.0
 """A flow counts as active for this long after its last request."""
+_CONTENDED_FRACTION = 6
+"""While other flows are active, one flow gets this fraction of the seats."""
 _MAX_IDLE_FLOWS = 10_000
 _RETRY_SECONDS = (1, 2, 3)
 
@@ -33,6 +35,8 @@ class _Flow:
     """Seat time that it has used, raised to that of the flows in service whenever it becomes busy again."""
     last_request_at: float
     seats: int = 0
+    leaving: int = 0
+    """Those of its seats that are free in the next iteration of the event loop."""
     queue: deque[asyncio.Future[None]] = field(default_factory=deque)
     refused_share: float = 0.0
     seat_seconds: float = 0.0
@@ -69,7 +73,7 @@ class FairQueue:
 
     A free seat goes to the flow with the fewest requests in progress, and among equals to the one that has used the
     least seat time: a flow with nothing in progress is always next, and a flow's own requests queue behind each other.
-    While several flows are active, one flow gets at most a third of the seats; alone, all but one, which stays free
+    While several flows are active, one flow gets at most a sixth of the seats; alone, all but one, which stays free
     for the next flow. Raises TooManyAttempts for a flow whose own backlog is too long.
     """
 
@@ -99,10 +103,10 @@ class FairQueue:
     def has_free_seat(self) -> bool:
         return self._in_progress < self._seats
 
-    def check(self, key: str) -> None:
+    def check(self, key: str, *, patient: bool = False) -> None:
         """Refuse a request that could neither begin nor queue now, before anything is done for it."""
         flow = self._flow(key)
-        if not self._may_begin(flow) and not self._may_queue(flow):
+        if not self._may_begin(flow) and not self._may_queue(flow, patient=patient):
             raise self._refusal(flow)
 
     async def seat(self, key: str, *, patient: bool = False) -> Seat:
@@ -124,7 +128,7 @@ class FairQueue:
         return self._in_progress < self._seats and flow.seats < self._most_seats(flow)
 
     def _may_queue(self, flow: _Flow, *, patient: bool = False) -> bool:
-        if flow.idle:
+        if flow.idle or (flow.leaving and not flow.queue):
             return len(self._queued) < self._max_queued_flows
         if len(flow.queue) >= self._queue_length:
             return False
@@ -140,7 +144,7 @@ class FairQueue:
             if other is flow:
                 continue
             if not other.idle or other.last_request_at > self._clock() - _ACTIVE_SECONDS:
-                return max(1, self._seats // 3)
+                return max(1, self._seats // _CONTENDED_FRACTION)
             break
         return max(1, self._seats - 1)
 
@@ -174,6 +178,14 @@ class FairQueue:
         held_seconds = self._clock() - since
         flow.virtual_seconds += held_seconds
         flow.seat_seconds += _DURATION_WEIGHT * (held_seconds - flow.seat_seconds)
+        # The seat is free in the next iteration of the event loop. Otherwise requests that need not wait for anything
+        # would run one after the other in the same iteration, however many of one flow arrive together, and everything
+        # else that became ready meanwhile would wait for all of them.
+        flow.leaving += 1
+        asyncio.get_running_loop().call_soon(self._released, flow)
+
+    def _released(self, flow: _Flow) -> None:
+        flow.leaving -= 1
         self._leave(flow)
 
     def _leave(self, flow: _Flow) -> None:

@@ -11,9 +11,18 @@ from mooring.api.middleware.load_shedding.shedding import Flow
 from mooring.api.services import Services
 from mooring.model.errors import NotAuthenticated
 
+BEARER_SUBPROTOCOL = "mooring.bearer."
+"""Prefix of a WebSocket subprotocol that carries a token, since browsers set no headers on WebSockets."""
+
 
 def authorization(scope: Scope) -> bytes:
-    return next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    """Return the credential of a request or WebSocket as its `Authorization` header has it; empty without one."""
+    shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    if shown or scope["type"] != "websocket":
+        return shown
+    offered = (each for each in scope.get("subprotocols", ()) if each.startswith(BEARER_SUBPROTOCOL))
+    token = next(offered, "").removeprefix(BEARER_SUBPROTOCOL)
+    return f"Bearer {token}".encode("latin-1", "replace") if token else b""
 
 
 def flow_of(services: Services, scope: Scope) -> Flow:

@@ -138,7 +138,7 @@ async def _serve(
             result = _failure(error)
         if websocket.application_state is WebSocketState.CONNECTING:
             # A client learns the reason only from an result; nothing that it sends is read.
-            await websocket.accept()
+            await _accept(websocket)
         await websocket.send_bytes(wire.encode(result))
         await websocket.close()
     except WebSocketDisconnect:
@@ -155,8 +155,14 @@ async def _admit_and_relay(
     """Authenticate and count before the handshake, so that an unauthenticated client can send nothing."""
     login = await _authenticated(services, websocket)
     with counted_channel(services, login.principal):
-        await websocket.accept()
+        await _accept(websocket)
         return await _open_and_relay(services, websocket, login, kind, purpose, find)
+
+
+async def _accept(websocket: WebSocket) -> None:
+    """Accept; browsers that offer subprotocols, one of them with their token, require that the server picks one."""
+    offered = websocket.scope.get("subprotocols", ())
+    await websocket.accept(subprotocol=wire.SUBPROTOCOL if wire.SUBPROTOCOL in offered else None)
 
 
 async def _open_and_relay(

@@ -44,7 +44,7 @@ from mooring.store.views import task_access
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Selection, SortKey, TaskRow, WaitState, WorkloadRow
 from mooring.store.workloads import attempts
-from mooring.wire.fields import INT32_MAX, Name
+from mooring.wire.fields import INT32_MAX, Name, ShortText
 from mooring.wire.workloads.explanation import Explanation
 from mooring.wire.workloads.history import HistoryList
 from mooring.wire.workloads.rollouts import EndpointList, EndpointView
@@ -108,6 +108,8 @@ async def list_workloads(
     status: Annotated[list[Status] | None, Query(description="Only these statuses")] = None,
     kind: Kind | None = None,
     name: Name | None = None,
+    search: Annotated[ShortText | None, Query(description="Only names that contain this, in any case")] = None,
+    pool: Annotated[Name | None, Query(description="Only workloads of this pool")] = None,
     all: All = False,
     active: Active = False,
     everyone: Everyone = False,
@@ -121,6 +123,8 @@ async def list_workloads(
         statuses=frozenset(status) if status else None,
         kind=kind,
         name=name,
+        name_part=search,
+        pool=pool,
         ended_since=services.now() if active else None if all else services.now() - RECENTLY,
     )
     order = Order(by=cast(SortKey, sort.removeprefix("-")), descending=sort.startswith("-"))
