@@ -8,6 +8,10 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Sequence
+from statistics import median
+
+from benchmarks import targets
 
 NAMES = (
     "placement",
@@ -39,15 +43,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(NAMES)}")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--runs", type=int, default=1, help="Runs of each benchmark; print their medians (default 1).")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(NAMES))
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
-    results: dict[str, dict[str, float]] = {}
-    for name in arguments.names or NAMES:
-        if not arguments.json:
-            print(f"{name} …", file=sys.stderr, flush=True)
-        results[name] = importlib.import_module(f"benchmarks.{name}").run()
+    if arguments.runs < 1:
+        parser.error("--runs must be at least 1")
+    names: Sequence[str] = arguments.names or NAMES
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    # Benchmarks take turns, so that a busy phase of the machine affects all of them.
+    for _ in range(arguments.runs):
+        for name in names:
+            if not arguments.json:
+                print(f"{name} …", file=sys.stderr, flush=True)
+            runs[name].append(importlib.import_module(f"benchmarks.{name}").run())
+    results = {name: _medians(each) for name, each in runs.items()}
     machine = {"python": platform.python_version(), "cores": os.cpu_count(), "machine": platform.machine()}
     if arguments.json:
         print(json.dumps({"machine": machine, "results": results}, indent=2))
@@ -57,7 +68,12 @@ def main() -> int:
         print(f"\n{name}")
         for figure, value in figures.items():
             print(f"  {figure:<{width}}  {value:>12,.2f}")
+    print("", *targets.table(results), sep="\n")
     return 0
+
+
+def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {figure: median(run[figure] for run in runs if figure in run) for figure in runs[0]}
 
 
 if __name__ == "__main__":

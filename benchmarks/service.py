@@ -1,6 +1,7 @@
 """The whole service on this machine: batches over HTTP, placed, bound and RUNNING on simulated nodes, per database.
 
-The same tasks once more as single submissions stand beside. PostgreSQL has its own fsync on, as in production.
+Then single submissions: over 8 and over 64 connections, each of which submits the next when the last is accepted, and
+100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ from tests.system.servers import PASSWORD, Server, running_server
 NODES = 1000
 TASKS = 10_000
 SINGLES = 1_000
+MANY_SINGLES = 2_000
 BATCH = 1_000
 BATCH_CONNECTIONS = 2
 SINGLE_CONNECTIONS = 8
+MANY_CONNECTIONS = 64
+STEADY_PER_SECOND = 100.0
+STEADY_SECONDS = 10
 _MAX_SECONDS = 300.0
 _BUSY_SECONDS = 0.1
 """Processor time within a second; a server that has nothing to do takes a tenth of that."""
@@ -63,8 +68,11 @@ def run() -> dict[str, float]:
             batches = asyncio.run(_measure(server, url, "batch", TASKS, BATCH, BATCH_CONNECTIONS))
             cpu_seconds = server.cpu_seconds() - started
             singles = asyncio.run(_measure(server, url, "single", SINGLES, 1, SINGLE_CONNECTIONS))
+            many = asyncio.run(_measure(server, url, "many", MANY_SINGLES, 1, MANY_CONNECTIONS))
+            steady = asyncio.run(_steady(server, url))
         figures |= batches.named(f"{kind}_batch") | {f"{kind}_batch_server_cpu_seconds": cpu_seconds}
-        figures |= singles.named(f"{kind}_single")
+        figures |= singles.named(f"{kind}_single") | many.named(f"{kind}_single_{MANY_CONNECTIONS}_connections")
+        figures |= steady.named(f"{kind}_single_steady")
     return figures
 
 
@@ -104,6 +112,24 @@ async def _measure(server: Server, url: str, prefix: str, number: int, size: int
             await _all_run(database, prefix, number, accepted + _MAX_SECONDS)
             running = time.perf_counter()
         return Figures(number / (accepted - started), number / (running - started), await _waits(database, prefix))
+    finally:
+        await database.close()
+
+
+async def _steady(server: Server, url: str) -> Figures:
+    """Submit at a fixed rate, so that a slow answer delays no later submission."""
+    database, number = Database(url), int(STEADY_PER_SECOND * STEADY_SECONDS)
+    try:
+        async with AsyncClient(server.url) as client, asyncio.TaskGroup() as submissions:
+            await client.login("admin", PASSWORD)
+            started = time.perf_counter()
+            for index in range(number):
+                await asyncio.sleep(started + index / STEADY_PER_SECOND - time.perf_counter())
+                submissions.create_task(client.submit(_request(f"steady-{index}")))
+        accepted = time.perf_counter()
+        await _all_run(database, "steady", number, accepted + _MAX_SECONDS)
+        running = time.perf_counter()
+        return Figures(number / (accepted - started), number / (running - started), await _waits(database, "steady"))
     finally:
         await database.close()
 

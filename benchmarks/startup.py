@@ -1,4 +1,7 @@
-"""From the start of a process to its first decision, and to compiled kernels, with an empty and a filled cache."""
+"""From the start of a process to its first decision, and to compiled kernels, with an empty and a filled cache.
+
+Then a server with warm kernels: until it is ready, and `mooring run -- true` on it from start to exit.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from statistics import median
 
+from mooring.scheduling.compiled import compilation
+from tests.system.servers import PASSWORD, Cli, Server
+
 ROUNDS = 3
+RUNS = 5
 PROGRAM = """
 import json, os, resource, time
 born = float(os.environ["BORN"])
@@ -46,11 +54,48 @@ def run() -> dict[str, float]:
         with tempfile.TemporaryDirectory() as cache:
             for temperature in rounds:
                 rounds[temperature].append(_start(cache))
-    return {
+    figures = {
         f"{temperature}_{figure}": median(each[figure] for each in starts)
         for temperature, starts in rounds.items()
         for figure in starts[0]
     }
+    return figures | _server()
+
+
+def _server() -> dict[str, float]:
+    """Medians for a server on this machine, with SQLite and an agent, and for commands on it."""
+    if not compilation.wait():
+        raise RuntimeError(f"the kernels cannot be compiled here: {compilation.failure()}")
+    ready, run_true = [], []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            # With the default requests of its pools: to clear them would count as start-up here.
+            server = Server(
+                Path(folder) / "data",
+                ("--log-level", "warning"),
+                {"MOORING_ADMIN_PASSWORD": PASSWORD},
+                default_requests=True,
+            )
+            started = time.perf_counter()
+            try:
+                server.start()
+                ready.append(time.perf_counter() - started)
+                cli = Cli(Path(folder) / "home", _environment(server))
+                run_true += [_run_true(cli) for _ in range(RUNS)]
+            finally:
+                server.stop()
+    return {"server_ready_seconds": median(ready), "run_true_ms": 1000 * median(run_true)}
+
+
+def _environment(server: Server) -> dict[str, str]:
+    token = server.credential("admin")["Authorization"].removeprefix("Bearer ")
+    return {"MOORING_SERVER": server.url, "MOORING_TOKEN": token}
+
+
+def _run_true(cli: Cli) -> float:
+    started = time.perf_counter()
+    cli.out("run", "--", "true")
+    return time.perf_counter() - started
 
 
 def _start(cache: str) -> dict[str, float]:
