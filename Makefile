@@ -24,7 +24,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run test test-all check coverage lint lint-ruff lint-types lint-imports lint-locks format bench \
-	conformance soak faults schema kernels test-deps docs reference release lock clean
+	conformance soak faults schema kernels console test-deps docs reference release lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -111,7 +111,15 @@ schema: install kernels  ## requests made from the API's description, as every r
 kernels: install
 	@$(BIN)/python -c 'from mooring.scheduling.compiled import compilation; compilation.wait()'
 
-test-deps:  ## PostgreSQL, etcd, podman and a registry for the tests, where they are missing
+console: install console/node_modules/.installed  ## the web console below src/mooring/console/assets, checked and built; needs Node.js
+	@$(BIN)/python scripts/generate_openapi.py console/openapi.json
+	@cd console && npm run --silent types && npm run --silent check && npm run --silent test && npm run --silent build
+
+console/node_modules/.installed: console/package-lock.json
+	@cd console && npm ci --silent
+	@touch $@
+
+test-deps:  ## PostgreSQL, etcd, podman, a registry and Chromium for the tests, where they are missing
 	@bash scripts/test-servers.sh
 
 reference: install  ## docs/reference/cli.md and configuration.md anew from the program
@@ -139,4 +147,4 @@ lock:  ## the lock files anew from pyproject.toml; needs uv
 		--generate-hashes --no-header --quiet $(ARGS) --output-file requirements-docs.lock
 
 clean:  ## everything that these commands made
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* .hypothesis build dist
+	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* .hypothesis build dist
