@@ -47,11 +47,12 @@ def test_a_run_waits_while_there_is_progress_and_no_longer(monkeypatch: pytest.M
     monkeypatch.setattr("tests.system.faults.run.time.monotonic", lambda: clock)
     monkeypatch.setattr("tests.system.faults.run.time.sleep", sleep)
     cluster = Cluster(tmp_path, 0)
-    steps = 4 * running._STALLED_SECONDS
+    steps = 4 * running._STALLED_POLLS * running._POLL_SECONDS
     assert running._wait_until_idle(cluster, lambda: [] if clock > steps else ["slow"], lambda: int(clock / 100)) == []
     stuck_at = clock
     assert running._wait_until_idle(cluster, lambda: ["stuck"], lambda: None) == ["stuck"]
-    assert clock - stuck_at == pytest.approx(running._STALLED_SECONDS, abs=1)
+    polls = (clock - stuck_at) / running._POLL_SECONDS
+    assert polls == pytest.approx(running._STALLED_POLLS, abs=1)
 
 
 def _remove(folder: Path) -> None:
