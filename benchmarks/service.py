@@ -1,7 +1,8 @@
 """The whole service on this machine: batches over HTTP, placed, bound and RUNNING on simulated nodes, per database.
 
 Then single submissions: over 8 and over 64 connections, each of which submits the next when the last is accepted, and
-100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production.
+100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production. On PostgreSQL the singles over 64
+connections are also submitted to a server with `--role api` beside the leader.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def run() -> dict[str, float]:
         figures |= batches.named(f"{kind}_batch") | {f"{kind}_batch_server_cpu_seconds": cpu_seconds}
         figures |= singles.named(f"{kind}_single") | many.named(f"{kind}_single_{MANY_CONNECTIONS}_connections")
         figures |= steady.named(f"{kind}_single_steady")
-    return figures
+    with _serving_beside_leader() as (server, url):
+        _let_settle(server)
+        many = asyncio.run(_measure(server, url, "many", MANY_SINGLES, 1, MANY_CONNECTIONS))
+    return figures | many.named(f"postgresql_api_server_single_{MANY_CONNECTIONS}_connections")
 
 
 def _let_settle(server: Server) -> None:
@@ -98,6 +102,22 @@ def _serving(kind: str) -> Iterator[tuple[Server, str]]:
                 flags += ["--database", url, "--demo"]
             with running_server(data, *flags) as server:
                 yield server, url
+
+
+@contextmanager
+def _serving_beside_leader() -> Iterator[tuple[Server, str]]:
+    """An API server on a fresh PostgreSQL database, beside the leader, to which nobody submits."""
+    environment = {"MOORING_SIGNING_KEY": "one key that both of the servers share"}
+    with TemporaryDirectory(prefix="mooring-bench-") as folder, running_postgres(_DURABLE) as postgres:
+        url = postgres.url(postgres.create_database())
+        shared = ("--no-agent", "--log-level", "warning", "--database", url)
+        leading = ("--simulate", str(NODES), "--demo", *shared)
+        with (
+            running_server(Path(folder) / "leader", *leading, environment=environment) as leader,
+            running_server(Path(folder) / "api", "--role", "api", *shared, environment=environment) as server,
+        ):
+            _let_settle(leader)
+            yield server, url
 
 
 async def _measure(server: Server, url: str, prefix: str, number: int, size: int, connections: int) -> Figures:
