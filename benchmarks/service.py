@@ -1,8 +1,8 @@
 """The whole service on this machine: batches over HTTP, placed, bound and RUNNING on simulated nodes, per database.
 
 Then single submissions: over 8 and over 64 connections, each of which submits the next when the last is accepted, and
-100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production. On PostgreSQL the singles over 64
-connections are also submitted to a server with `--role api` beside the leader.
+100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production. On PostgreSQL the singles over
+64 connections are also submitted to a server with `--role api` beside the leader.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 GENERATED = {"etcd_pb2.py"}
 PLUGINS = {"filters", "scorers"}
 """Folders with one file per plugin may have any number of them."""
+WRITTEN_BY_HAND = {".py", ".md", ".yaml", ".yml", ".toml", ".sh", ".ts", ".tsx", ".css", ".html", ".conf", ".service"}
 
 
 def test_no_folder_has_more_than_twenty_modules():
@@ -32,6 +33,14 @@ def test_every_package_says_what_it_is_for():
     packages = [path for path in SOURCES if path.name == "__init__.py" and "versions" not in path.parts]
     silent = [path for path in packages if ast.get_docstring(ast.parse(path.read_text())) is None]
     assert [str(path.relative_to(ROOT)) for path in silent] == []
+
+
+def test_no_file_contains_conflict_markers_of_a_merge():
+    folders = ["src/mooring", "tests", "benchmarks", "scripts", "docs", "deploy", "examples", "console/src"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in WRITTEN_BY_HAND]
+    files += [path for path in ROOT.iterdir() if path.is_file()]
+    conflicts = re.compile(r"^(<{7} |>{7} |={7}$)", re.MULTILINE)
+    assert [str(path.relative_to(ROOT)) for path in files if conflicts.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "scripts"])

@@ -30,8 +30,8 @@ from tests.system.servers import PASSWORD
 _TICK_SECONDS = 0.05
 _POLL_SECONDS = 0.5
 _STALLED_POLLS = 360
-"""The run counts as stuck after this many polls without progress. Each asks the database, so that they take longer where
-other programs leave the cluster little of the machine; seconds would pass all the same."""
+"""Polls without progress after which the run counts as stuck. Each queries the database, so on a busy machine polls
+slow down with the cluster; seconds do not."""
 _MAX_WAIT_SECONDS = 3600.0
 _IDLE_POLLS = 3
 """Consecutive polls that must find no unfinished work."""
