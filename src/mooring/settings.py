@@ -194,6 +194,10 @@ class Settings(BaseModel):
     )
     request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
     question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")
+    what_if_seconds: int = Field(60, ge=1, le=3600, description="CPU time of the answer to a what-if question")
+    what_if_memory_mb: int = Field(
+        4096, ge=512, description="memory (address space) of the process that answers a what-if question, in MiB"
+    )
     stream_limit: int = Field(
         100, ge=1, description="streams (events, output) and long polls that one user may have open"
     )

@@ -41,6 +41,8 @@ from mooring.services.queries.queries import Queries
 from mooring.services.submission.submission import SubmissionService
 from mooring.services.uploads.content import ContentFolder
 from mooring.services.uploads.uploads import UploadLimits, Uploads
+from mooring.services.what_if.what_if import WhatIf
+from mooring.simulation.what_if.process import Bounds
 from mooring.store.commit import transitions
 from mooring.store.commit.status_changes import Change
 from mooring.store.control.configuration_version import ConfigurationVersion
@@ -256,12 +258,14 @@ async def prepare(
     logs, changes, state = FakeLogs(), WatchedSignal(), FakeState()
     configuration = ConfigurationVersion()
     database.on_commit.append(configuration.receive)
+    queries = Queries(database)
     services = Services(
         database=database,
         submissions=SubmissionService(database, configuration=configuration),
         deployments=DeploymentAdmin(database),
         bookings=Bookings(database),
-        queries=Queries(database),
+        queries=queries,
+        what_if=WhatIf(queries, Bounds(60, 4 << 30)),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),

@@ -57,6 +57,7 @@ from mooring.wire.cluster.scaling import (
     TemplateView,
 )
 from mooring.wire.cluster.timeline import TimelineView
+from mooring.wire.cluster.what_if import WhatIfAnswer
 from mooring.wire.problems import ErrorBody
 from mooring.wire.tenancy import accounting
 from mooring.wire.tenancy.quotas import QuotaView
@@ -208,6 +209,7 @@ class FakeServer:
         self.explanation = explanation()
         self.free_capacity = accounting.FreeCapacity(pools=[], quotas=[])
         self.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=1, outlooks=[])
+        self.what_if: WhatIfAnswer | None = None
         self.undrained: set[str] = set()
         """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
@@ -363,6 +365,7 @@ class FakeServer:
             web.get("/api/usage/tasks", self._task_use),
             web.get("/api/free", self._free),
             web.get("/api/timeline", self._timeline),
+            web.post("/api/what-if", self._what_if),
             web.post("/api/pools", self._create_pool),
             web.get("/api/pools/{name}/templates", self._templates),
             web.put("/api/pools/{name}/templates/{template}", self._put_template),
@@ -792,6 +795,10 @@ class FakeServer:
 
     async def _free(self, request: web.Request) -> web.Response:
         return _json(self.free_capacity)
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        assert self.what_if is not None
+        return _json(self.what_if)
 
     async def _timeline(self, request: web.Request) -> web.Response:
         return _json(self.timeline)

@@ -26,6 +26,7 @@ from mooring.api.routes.cluster import (
     scaling,
     server,
     timeline,
+    what_if,
 )
 from mooring.api.routes.tenancy import (
     accounting,
@@ -97,6 +98,7 @@ EVERYTHING = (
     scaling.router,
     accounting.router,
     timeline.router,
+    what_if.router,
     quotas.router,
     shares.router,
     domains.router,

@@ -32,6 +32,7 @@ from mooring.services.deployments.deployments import DeploymentAdmin
 from mooring.services.queries.queries import Queries
 from mooring.services.submission.submission import SubmissionService
 from mooring.services.uploads.uploads import Uploads
+from mooring.services.what_if.what_if import WhatIf
 from mooring.settings import IPNetwork
 from mooring.store.core.engine import Database
 
@@ -131,6 +132,7 @@ class Services:
     deployments: DeploymentAdmin
     bookings: Bookings
     queries: Queries
+    what_if: WhatIf
     nodes: NodeAdmin
     pools: PoolAdmin
     quotas: QuotaAdmin

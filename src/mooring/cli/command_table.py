@@ -134,6 +134,11 @@ ENTRIES = {
         "Show free capacity by pool, and the largest request of one task that would start now within your quotas.",
     ),
     "timeline": Entry(CLUSTER, "cluster.timeline", "Draw running, booked, planned and free capacity over time."),
+    "what-if": Entry(
+        CLUSTER,
+        "operations.what_if",
+        "Simulate a change of the live cluster, and show when pending work would start with and without it.",
+    ),
     "usage": Entry(
         CLUSTER,
         "tenancy.usage",

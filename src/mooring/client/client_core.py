@@ -255,6 +255,7 @@ class ClientCore:
     task_use = Method(accounting.task_use)
     free = Method(accounting.free)
     timeline = Method(accounting.timeline)
+    what_if = Method(accounting.what_if)
 
     health = Method(core.health)
     ready = Method(core.ready)

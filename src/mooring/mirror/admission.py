@@ -48,6 +48,10 @@ class Tenancy:
         eased, self._eased = self._eased, set()
         return eased
 
+    def rules(self) -> tuple[dict[str, Policy], dict[Tenant, str]]:
+        """Return the policies of the known keypairs by access key, and the names of deactivated tenants."""
+        return dict(self._policies), dict(self._inactive)
+
     def note_pending(self, waiting: Collection[Workload], pools: Mapping[str, PoolPolicy]) -> None:
         """Note the keypairs with less pending work than before, if a pool limits it: no event reports that."""
         before, (self._pending, _) = self._pending, self._pending_for(waiting, pools)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from mooring.model.calendar.timeslots import (
@@ -27,6 +28,18 @@ from mooring.store.reservations import timeslots
 _AT_ONCE = 1000
 _MAY_HAVE_WORK = frozenset({TimeslotStatus.ACTIVE, TimeslotStatus.AT_RISK})
 _NOTHING: Mapping[UUID, Amounts] = {}
+
+
+class Promised(NamedTuple):
+    """The capacity that a timeslot keeps, by node, from `begins` to `ends` in seconds."""
+
+    begins: int
+    ends: int
+    left: Mapping[UUID, Amounts]
+    is_open: bool
+    """Its own work may be placed."""
+    firm: bool
+    """Running work is not moved for it."""
 
 
 class Calendar:
@@ -207,13 +220,27 @@ class Calendar:
         if slot.status not in PROMISED:
             self._cluster.timeslots.forget(slot.id)
             return
+        promised = self._promised(slot)
+        self._cluster.timeslots.update(
+            slot.id,
+            promised.begins,
+            promised.ends,
+            promised.left,
+            is_open=promised.is_open,
+            firm=promised.firm,
+        )
+
+    def promised(self) -> dict[UUID, Promised]:
+        """Return the promised capacity of every timeslot that has some."""
+        return {slot.id: self._promised(slot) for slot in self.slots.values() if slot.status in PROMISED}
+
+    def _promised(self, slot: Timeslot) -> Promised:
         upkeep = slot.kind is TimeslotKind.MAINTENANCE
         begins = slot.starts_at if upkeep else slot.eligible_at
         left = {node_id: self._whole(node_id) if upkeep else self._left(slot, node_id) for node_id in slot.placements}
         # A timeslot at risk uses its remaining capacity.
         is_open = slot.status in _MAY_HAVE_WORK and not upkeep
-        window = seconds_of(begins), seconds_of(slot.ends_at)
-        self._cluster.timeslots.update(slot.id, *window, left, is_open=is_open, firm=upkeep)
+        return Promised(seconds_of(begins), seconds_of(slot.ends_at), left, is_open, upkeep)
 
     def _left(self, slot: Timeslot, node_id: UUID) -> Amounts:
         taken = self.occupied(slot.id).get(node_id, {})

@@ -89,6 +89,10 @@ class Mirror:
         """Fair-share factors, for pools whose sequencer uses them."""
         return self._statistics.factors
 
+    def predicted(self, workload: Workload) -> Workload:
+        """Return a workload with its predicted run time, where its pool plans with predictions."""
+        return self._predictions.predicted(workload)
+
     # --- reading the store ---
 
     async def load(self) -> None:

@@ -69,7 +69,9 @@ from mooring.services.deployments.deployments import DeploymentAdmin
 from mooring.services.queries.queries import Queries
 from mooring.services.submission.submission import SubmissionService
 from mooring.services.uploads.uploads import UploadLimits, Uploads
+from mooring.services.what_if.what_if import WhatIf
 from mooring.settings import Settings
+from mooring.simulation.what_if.process import Bounds
 from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Database, is_temporary
 from mooring.telemetry import logs, metrics
@@ -200,12 +202,14 @@ def _services(
 ) -> Services:
     settings, database = server.settings, server.database
     configuration = server.signal.subscribe(ConfigurationVersion())
+    queries = Queries(database)
     return Services(
         database=database,
         submissions=SubmissionService(database, secret_box=secret_box, configuration=configuration),
         deployments=DeploymentAdmin(database, secret_box=secret_box),
         bookings=Bookings(database),
-        queries=Queries(database),
+        queries=queries,
+        what_if=WhatIf(queries, _what_if_bounds(settings)),
         nodes=node_admin,
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),
@@ -233,6 +237,10 @@ def _services(
         load=LoadShedding(load_limits(settings)),
         logins=LoginCache(configuration),
     )
+
+
+def _what_if_bounds(settings: Settings) -> Bounds:
+    return Bounds(settings.what_if_seconds, settings.what_if_memory_mb * 2**20)
 
 
 def _http_server(server: ServerProcess, services: Services) -> ApiServer:

@@ -44,6 +44,8 @@ class Job:
     """The time by which it should have ended, in seconds since the start of the trace."""
     booking: str = ""
     """The name of the booking in which it runs."""
+    workload: Workload | None = None
+    """The workload of a server that it stands for, with the tasks that are pending there."""
 
     def tenant(self, scope: Scope) -> str:
         """Return the name of its tenant at a level."""

@@ -83,6 +83,18 @@ class JobOutcome:
         return sum(attempt.cause is Cause.NODE_LOST for attempt in self.attempts)
 
 
+class Placed(NamedTuple):
+    """A decision that started tasks of a job."""
+
+    time: int
+    number: int
+    """Of the job."""
+    nodes: tuple[str, ...]
+    """One name per task."""
+    step: int = 0
+    """The number of the step in a replayed history."""
+
+
 class GpuSample(NamedTuple):
     """GPU capacity of all nodes at a time, in thousandths of a GPU."""
 
@@ -112,3 +124,5 @@ class Result:
     """The time of the last event, or the end given in the scenario."""
     gpus: Sequence[GpuSample] = ()
     bookings: Sequence[BookingOutcome] = ()
+    placed: Sequence[Placed] = ()
+    """Every placement in the order of the decisions, where the simulation starts from the state of a server."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from mooring.model.policy.pools import HeadOfLine, PoolPolicy
+from mooring.model.policy.preemption import Budgets
 from mooring.model.tenancy.fair_share import Factors
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission
@@ -52,6 +53,12 @@ class Pools:
     @property
     def preempt(self) -> bool:
         return any(policy.preemption is not None for policy in self.policies.values())
+
+    def set_budgets(self, budgets: Budgets) -> None:
+        """Set the disruption budgets of workloads."""
+        for scheduler in self._schedulers.values():
+            if scheduler.preemptor is not None:
+                scheduler.preemptor.set_budgets(budgets)
 
     def scheduler(self, pool: str) -> Scheduler:
         return self._schedulers[pool]

@@ -14,6 +14,7 @@ from mooring.model.workloads.workload import OnInsufficient
 from mooring.scheduling.plugins.profiles import Registry
 from mooring.simulation.estimates import Estimates, TimeLimits
 from mooring.simulation.jobs import Job
+from mooring.simulation.live_state import Live
 
 _MODELLED = {
     "profile",
@@ -101,6 +102,13 @@ class Scenario:
     """The simulation ends at this time; None: with its last event."""
     estimates: Estimates = field(default_factory=TimeLimits)
     """The run times that the scheduler plans with."""
+    live: Live | None = None
+    """The state of a server that the simulation starts from; None: an empty cluster at time 0."""
+
+    @property
+    def begins(self) -> int:
+        """The time at which the simulation starts."""
+        return 0 if self.live is None else self.live.at
 
 
 def check(scenario: Scenario) -> None:
@@ -108,7 +116,8 @@ def check(scenario: Scenario) -> None:
     registry = Registry()
     registry.discover()
     for name, policy in scenario.pools.items():
-        _check_modelled(name, policy)
+        if scenario.live is None:
+            _check_modelled(name, policy)
         registry.profile_of(policy)
         registry.sequencer(policy)
     for pool in {job.pool for job in scenario.jobs} | {node.pool for node in scenario.nodes}:
@@ -120,6 +129,8 @@ def check(scenario: Scenario) -> None:
     for fault in scenario.faults:
         if unknown := sorted(set(fault.nodes) - names):
             raise InvalidInput(f"a fault names node {unknown[0]!r}, which does not exist", code="invalid-scenario")
+    if scenario.live is not None:
+        return
     if scenario.faults and scenario.bookings:
         raise InvalidInput("the simulation does not model faults beside bookings", code="not-modelled")
     booked = {booking.name: booking for booking in scenario.bookings}
@@ -134,14 +145,21 @@ def check(scenario: Scenario) -> None:
     _check_open_ended(scenario)
 
 
-def _check_modelled(name: str, policy: PoolPolicy) -> None:
+def options_without_model(policy: PoolPolicy) -> list[str]:
+    """Return the options of a pool that differ from their defaults and that the simulation does not follow."""
     default = PoolPolicy(policy.profile)
-    for option in fields(policy):
-        ignored = option.name in _MODELLED | _WITHOUT_EFFECT or (
-            option.name == "allowed_types" and "batch" in policy.allowed_types
-        )
-        if not ignored and getattr(policy, option.name) != getattr(default, option.name):
-            raise _not_modelled(name, f"the option {option.name!r}")
+    return [
+        option.name
+        for option in fields(policy)
+        if option.name not in _MODELLED | _WITHOUT_EFFECT
+        and not (option.name == "allowed_types" and "batch" in policy.allowed_types)
+        and getattr(policy, option.name) != getattr(default, option.name)
+    ]
+
+
+def _check_modelled(name: str, policy: PoolPolicy) -> None:
+    for option in options_without_model(policy):
+        raise _not_modelled(name, f"the option {option!r}")
     if policy.backfill.expectation is Expectation.HISTORY:
         raise _not_modelled(name, "the expectation 'history' of backfill")
     if policy.on_insufficient is OnInsufficient.SCALE_UP:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import datetime
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from mooring.scheduling.admission import BUILT_IN_VALIDATORS, Admission, Admissi
 from mooring.scheduling.preemption.reclaim import Guarantees
 from mooring.scheduling.tenant_usage import Usage, tenants_of
 from mooring.simulation.jobs import tenant_id
+from mooring.simulation.live_state import Live
 from mooring.simulation.scenario import TenantRules
 
 _WITHOUT_USAGE = frozenset({"fifo", "lifo"})
@@ -84,6 +86,37 @@ class Tenants:
         for name, past in self._past_use.items():
             found[name] = past.factors(now, by_pool[name], capacity[name], self.weights)
         return found
+
+
+class LiveTenants:
+    """The tenants of a server. Fair-share factors stay as they were when the simulation started."""
+
+    def __init__(self, live: Live, policies: Mapping[str, PoolPolicy]) -> None:
+        self._policies = policies
+        self._tenancy = live.tenancy
+        # Runs of one state must not see each other's charges.
+        self._usage = deepcopy(live.tenancy.usage)
+        self._factors: dict[str, Factors] | None = dict(live.factors)
+
+    def admission(self, now: datetime) -> Admission | None:
+        tenancy = self._tenancy
+        context = AdmissionContext(
+            now, self._usage, Moment.SCHEDULING, tenancy.policies, inactive=dict(tenancy.inactive)
+        )
+        return Admission(context, BUILT_IN_VALIDATORS, self._policies)
+
+    def release(self, workload: Workload) -> Iterable[Tenant]:
+        self._usage.refund(workload)
+        return tenants_of(workload)
+
+    def note_use(self, workload: Workload, start: int, end: int) -> None:
+        """Note nothing: past use does not change."""
+
+    def factors(
+        self, now: int, running: Iterable[tuple[Workload, int]], capacity: Mapping[str, Amounts]
+    ) -> dict[str, Factors] | None:
+        factors, self._factors = self._factors, None
+        return factors
 
 
 class PastUse:

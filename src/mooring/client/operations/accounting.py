@@ -7,6 +7,7 @@ from datetime import date
 from mooring.client.operations.operation import Operation, given
 from mooring.model.tenancy.accounting import By
 from mooring.wire.cluster.timeline import TimelineView
+from mooring.wire.cluster.what_if import WhatIfAnswer, WhatIfRequest
 from mooring.wire.tenancy.accounting import (
     FreeCapacity,
     TaskUseList,
@@ -50,6 +51,15 @@ def timeline(
     """The running, booked, planned and free amounts in the time ahead."""
     query = given(pool=pool, hours=hours, steps=steps, nodes=nodes or None)
     return Operation("GET", "/api/timeline", TimelineView, query=query)
+
+
+_ANSWER_SECONDS = 600.0
+"""The answer to a what-if question takes seconds, and more on a busy server."""
+
+
+def what_if(request: WhatIfRequest) -> Operation[WhatIfAnswer]:
+    """Simulate hypothetical changes: when pending work would start with and without them."""
+    return Operation("POST", "/api/what-if", WhatIfAnswer, body=request, holds_seconds=_ANSWER_SECONDS)
 
 
 def free(pool: str | None = None) -> Operation[FreeCapacity]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -38,7 +38,7 @@ from mooring.services.submission.pending_tasks import PendingTasks
 from mooring.services.submission.submission_context import of_project
 from mooring.services.submission.submitted import as_workload
 from mooring.services.submission.translation import translate
-from mooring.store.core.engine import Database
+from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import nodes, pool_access, pools
 from mooring.store.nodes.pools import Pool
 from mooring.store.views import workloads as views
@@ -51,6 +51,7 @@ from mooring.wire.workloads.explanation import Explanation, TaskPlacement
 from mooring.wire.workloads.workloads import WorkloadRequest
 
 Answered = TypeVar("Answered")
+Read = TypeVar("Read")
 
 _MAX_TASKS = 1000
 """Tasks listed in the result of a dry run, as for a workload that exists."""
@@ -162,6 +163,16 @@ class Queries:
             if by_node:
                 check_size(sum(len(mirror.cluster.rows_of_pool(name)) for name in names), steps)
             return await self._run(partial(timeline_view, mirror, names, now(), hours, steps, by_node=by_node))
+
+    async def with_mirror(
+        self, read: Callable[[Connection, Mirror], Awaitable[Read]], then: Callable[[Read], Answered]
+    ) -> Answered:
+        """Read the store beside the mirror, and derive an answer in a thread before the mirror moves."""
+        async with self._one_at_a_time:
+            mirror = await self._current()
+            async with self._database.read() as connection:
+                found = await read(connection, mirror)
+            return await self._run(partial(then, found))
 
     async def _current(self) -> Mirror:
         time = asyncio.get_running_loop().time()
