@@ -33,6 +33,31 @@ def test_pod_of_openb_has_its_shares_models_and_times(tmp_path: Path):
     assert pod.constraints.devices[0].models == {"T4", "P100"}
 
 
+PAI = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type"
+PAI_ROWS = [
+    "later,worker,2.0,Terminated,1739262.0,1739300.0,400.0,0.5,50.0,MISC",
+    "first,tensorflow,1.0,Failed,1739162.0,1739200.0,600.0,29.296875,,T4",
+    "waits,ps,1.0,Waiting,,,600.0,1,,",
+    "asks-nothing,ps,1.0,Terminated,1,2,,,,",
+]
+
+
+@pytest.mark.parametrize("header", [[PAI], []])
+def test_tasks_of_pai_are_gangs_of_their_instances(tmp_path: Path, header: list[str]):
+    first, later = jobs(tmp_path, "\n".join([*header, *PAI_ROWS]) + "\n")
+    assert (first.name, first.submitted, first.run_seconds, first.tasks) == ("first/tensorflow", 0, 38, 1)
+    assert first.request == {"cpu": 6000, "memory": int(29.296875 * (1 << 30))}
+    assert (later.submitted, later.tasks) == (100, 2)
+    assert later.request == {"cpu": 4000, "memory": 1 << 29, "gpu": 500}
+
+
+def test_row_of_pai_with_impossible_amounts_is_named(tmp_path: Path):
+    with pytest.raises(InvalidInput, match=r"trace\.txt, line 1: an amount or the number of instances"):
+        jobs(tmp_path, "a,worker,1e9,Terminated,1,2,400,1,,\n")
+    with pytest.raises(InvalidInput, match=r"line 1: plan_cpu is 'x', not a number"):
+        jobs(tmp_path, "a,worker,1,Terminated,1,2,x,1,,\n")
+
+
 def test_pods_arrive_in_the_order_of_the_seed_and_never_end(tmp_path: Path):
     (tmp_path / "order.txt").write_text("1\t1 0 1\n2\t0\n")
     rows = OPENB + "a,1000,0,0,0,,100,400\nb,2000,0,0,0,,100,400\n"

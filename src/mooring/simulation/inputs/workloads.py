@@ -23,6 +23,7 @@ from mooring.simulation.inputs.text_files import MOST_JOBS, document_of, invalid
 from mooring.simulation.inputs.traces.accounting import read_accounting
 from mooring.simulation.inputs.traces.columns import ColumnMapping, Number, read_columns
 from mooring.simulation.inputs.traces.openb import is_openb, read_openb, read_order
+from mooring.simulation.inputs.traces.pai import is_pai, read_pai
 from mooring.simulation.inputs.traces.philly import is_philly_csv, read_philly_csv, read_philly_json
 from mooring.simulation.inputs.traces.sacct import is_sacct, read_sacct
 from mooring.simulation.inputs.traces.swf import read_swf
@@ -77,6 +78,7 @@ def _trace(part: WorkloadPart, folder: Path, seed: int) -> list[Job]:
             "swf": lambda: read_swf(lines_of(source, name), name, gangs=part.gangs),
             "sacct": lambda: read_sacct(lines_of(source, name), name, gangs=part.gangs),
             "openb": lambda: read_openb(lines_of(source, name), name, order=order, seconds_between=part.interval),
+            "pai": lambda: read_pai(lines_of(source, name), name),
             "philly": lambda: _philly(source, first, name, part.gpus_per_node),
             "accounting": lambda: read_accounting(document_of(source, name), name),
             "csv": lambda: read_columns(lines_of(source, name), name, _mapping(part.columns)),
@@ -99,6 +101,8 @@ def _recognised(first: str, path: Path) -> str:
         return "sacct"
     if is_openb(first):
         return "openb"
+    if is_pai(first):
+        return "pai"
     if is_philly_csv(first):
         return "philly"
     if first.lstrip().startswith("["):

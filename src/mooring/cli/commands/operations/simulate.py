@@ -38,8 +38,8 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Job log instead of a scenario: SWF, `sacct --parsable2`, openb, Philly, or Mooring's accounting; "
-            "also .gz.",
+            help="Job log instead of a scenario: SWF, `sacct --parsable2`, openb, PAI, Philly, or Mooring's "
+            "accounting; also .gz.",
         ),
     ] = None,
     cpu: Annotated[

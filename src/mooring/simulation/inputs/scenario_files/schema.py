@@ -141,7 +141,7 @@ class WorkloadPart(_Part):
 
     trace: FileName | None = None
     """Job log, also .gz. Relative to the scenario file."""
-    format: Literal["swf", "sacct", "openb", "philly", "accounting", "csv"] | None = None
+    format: Literal["swf", "sacct", "openb", "pai", "philly", "accounting", "csv"] | None = None
     """Format of the trace (default: recognised by its first line; csv needs `columns`)."""
     columns: ColumnsPart | None = None
     poisson: PoissonPart | None = None
