@@ -265,7 +265,7 @@ async def prepare(
         deployments=DeploymentAdmin(database),
         bookings=Bookings(database),
         queries=queries,
-        what_if=WhatIf(queries, Bounds(60, 4 << 30)),
+        what_if=WhatIf(queries, Bounds(60, 4 << 30, niceness=0)),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),

@@ -22,7 +22,7 @@ from mooring.model.nodes.node import Node
 from mooring.model.policy.pools import Expectation, PoolPolicy
 from mooring.model.policy.preemption import PreemptionMode, RunningTask, Victim
 from mooring.model.workloads.runs import EndedRun
-from mooring.model.workloads.workload import OnInsufficient, Task, Workload
+from mooring.model.workloads.workload import Kind, OnInsufficient, Task, Workload
 from mooring.scheduling.calendar.prediction.predictors import features_of, predictor_of, with_prediction
 from mooring.scheduling.calendar.seconds import seconds_of, time_of
 from mooring.scheduling.calendar.timeline import Expected
@@ -389,9 +389,10 @@ class Replay:
         number = running.number
         job = self._outcomes[number].job
         rules = self._scenario.pools[job.pool].preemption
-        if self._live is not None:
+        requeued = rules is not None and rules.mode is PreemptionMode.REQUEUE
+        if self._live is not None and (requeued or running.decision.workload.kind is Kind.DEPLOYMENT):
             self._requeue_part(running)
-        elif rules is not None and rules.mode is PreemptionMode.REQUEUE:
+        elif self._live is None and requeued:
             self._wait(job, attempt=len(self._outcomes[number].attempts) + 1)
         else:
             self._outcomes[number].status = Status.PREEMPTED

@@ -161,6 +161,8 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/usage/tasks
     200   200  200  200  200   200  200  GET    /api/free
     200   200  200  200  200   200  200  GET    /api/timeline
+    200   200  200  200  200   200  200  POST   /api/what-if {}
+    200   403  403  403  403   403  403  POST   /api/what-if {"pools":{"default":{"profile":"pack"}}}
     200   200  200  200  200   200  200  GET    /api/auth/me
     200   200  200  200  200   403  403  POST   /api/auth/renew
     201   201  201  201  201   403  403  POST   /api/auth/codes
