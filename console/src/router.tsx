@@ -5,6 +5,7 @@ import * as session from "./api/session";
 import { Empty } from "./components/basics";
 import { Layout } from "./components/layout";
 import { workloadFilters } from "./lib/filters";
+import { KINDS, type Kind } from "./lib/kinds";
 import { tabOf } from "./lib/tabs";
 import { Login } from "./pages/login";
 
@@ -57,6 +58,17 @@ const workload = createRoute({
   component: lazyRouteComponent(() => import("./pages/workload"), "WorkloadPage"),
 });
 
+const fresh = createRoute({
+  getParentRoute: () => app,
+  path: "/new",
+  validateSearch: (raw: Record<string, unknown>): { kind?: Kind; from?: string; view?: "yaml" } => ({
+    ...(KINDS.some((kind) => kind === raw.kind) && { kind: raw.kind as Kind }),
+    ...(typeof raw.from === "string" && { from: raw.from }),
+    ...(raw.view === "yaml" && { view: "yaml" as const }),
+  }),
+  component: lazyRouteComponent(() => import("./pages/new_workload"), "NewWorkload"),
+});
+
 const nodes = createRoute({
   getParentRoute: () => app,
   path: "/nodes",
@@ -79,7 +91,7 @@ const sharing = createRoute({
   component: lazyRouteComponent(() => import("./pages/sharing"), "Sharing"),
 });
 
-const routeTree = root.addChildren([login, app.addChildren([home, overview, workloads, workload, nodes, node, sharing])]);
+const routeTree = root.addChildren([login, app.addChildren([home, overview, workloads, workload, fresh, nodes, node, sharing])]);
 
 export const router = createRouter({ routeTree, defaultPreload: "intent" });
 

@@ -3,6 +3,7 @@
 export const PAGES = [
   { name: "Overview", path: "/overview", key: "o" },
   { name: "Workloads", path: "/workloads", key: "w" },
+  { name: "New workload", path: "/new", key: "c" },
   { name: "Nodes", path: "/nodes", key: "n" },
   { name: "Sharing", path: "/sharing", key: "s" },
 ] as const;

@@ -5,8 +5,8 @@ import { Link } from "@tanstack/react-router";
 import { get } from "../api/client";
 import type { Explanation, ScoredNode, WorkloadDetail } from "../api/types";
 import { Ago, Field, Loading, Panel, Problem } from "../components/basics";
-import { count, percent } from "../lib/format";
-import { funnel } from "../lib/funnel";
+import { Funnel } from "../components/funnel";
+import { count } from "../lib/format";
 
 const CURES = {
   release: "other work has to end",
@@ -21,7 +21,6 @@ export function ExplanationTab({ workload }: { workload: WorkloadDetail }) {
   });
   if (error) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Loading />;
-  const steps = funnel(data);
   return (
     <>
       <p>{data.summary}</p>
@@ -49,22 +48,7 @@ export function ExplanationTab({ workload }: { workload: WorkloadDetail }) {
       </dl>
       {data.nodes > 0 && (
         <Panel title="Nodes">
-          <ol className="funnel">
-            {steps.map((step) => (
-              <li key={step.name} className={step.kind}>
-                <span className="what">
-                  <strong>{step.name}</strong> {step.text && <span className="faint">{step.text}</span>}
-                </span>
-                <span className="number">{step.kind === "removed" ? `−${step.nodes}` : step.nodes}</span>
-                <span className="track" aria-hidden="true">
-                  <span className="left" style={{ width: `${percent(step.left, data.nodes)}%` }} />
-                  {step.kind === "removed" && (
-                    <span className="lost" style={{ width: `${percent(step.nodes, data.nodes)}%` }} />
-                  )}
-                </span>
-              </li>
-            ))}
-          </ol>
+          <Funnel explanation={data} />
         </Panel>
       )}
       {data.winner && (

@@ -1,6 +1,7 @@
 /** Actions on one workload: cancel, scale, and the rollouts of deployments. */
 
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { call, get } from "../api/client";
 import type { RevisionList, WorkloadDetail } from "../api/types";
@@ -12,7 +13,12 @@ type Question = "cancel" | "scale" | "undo";
 
 export function WorkloadActions({ workload, onDone }: { workload: WorkloadDetail; onDone: () => void }) {
   const [question, setQuestion] = useState<Question | null>(null);
-  if (ENDED.has(workload.status) || workload.stopping) return null;
+  const again = (
+    <Link className="button" to="/new" search={{ from: workload.id }}>
+      Resubmit
+    </Link>
+  );
+  if (ENDED.has(workload.status) || workload.stopping) return again;
   const deployment = workload.kind === "deployment";
   const paused = workload.rollout?.phase === "paused";
   const rollout = `/api/deployments/${workload.id}`;
@@ -23,6 +29,7 @@ export function WorkloadActions({ workload, onDone }: { workload: WorkloadDetail
   const close = () => setQuestion(null);
   return (
     <>
+      {again}
       {deployment && (
         <>
           <button type="button" onClick={() => setQuestion("scale")}>

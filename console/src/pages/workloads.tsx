@@ -1,7 +1,7 @@
 /** All workloads: filters in the URL, sorted by the server, and only the rows on screen are read and drawn. */
 
 import { keepPreviousData, useQueries, useQueryClient } from "@tanstack/react-query";
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState } from "react";
 import { call, get } from "../api/client";
@@ -89,6 +89,9 @@ export function Workloads() {
             Cancel {count(selected.size, "workload")}
           </button>
         )}
+        <Link className="button primary" to="/new">
+          New workload
+        </Link>
       </header>
       <div className="filters">
         <SearchBox value={filters.search ?? ""} onChange={(search) => change({ search: search || undefined })} />

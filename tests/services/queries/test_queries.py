@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from mooring.clock import now
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import NotFound
+from mooring.model.workloads.schedule import ScheduleOptions
 from mooring.scheduling.scheduler import Scheduler
 from mooring.services.queries import queries as queries_module
 from mooring.services.queries.queries import Queries
@@ -35,6 +38,24 @@ async def test_a_dry_run_names_the_nodes_that_the_pass_then_chooses(harness: Har
         assert [task.score for task in would.tasks] == [
             task.score / 1_000_000 for task in await harness.tasks(workload_id)
         ]
+
+
+async def test_a_dry_run_of_work_that_would_wait_says_when_it_would_start(harness: Harness):
+    await harness.node("n1", cpu=4)
+    first = await harness.submit("first", cpu=3, schedule=ScheduleOptions(time_limit_seconds=3600))
+    await harness.place()
+    await harness.run(first)
+    await harness.submit("second", cpu=3, schedule=ScheduleOptions(time_limit_seconds=3600))
+    await harness.place()
+    queries = Queries(harness.database)
+    containers = [{"command": ["true"], "resources": {"cpu": 3, "memory": 0}}]
+    would = await queries.dry_run(harness.principal, request(name="third", containers=containers))
+    assert (would.outcome, would.ahead) == ("waiting", 1)
+    assert would.estimated_start is not None
+    assert would.estimated_start > now() + timedelta(minutes=100)
+    containers = [{"command": ["true"], "resources": {"cpu": 300, "memory": 0}}]
+    never = await queries.dry_run(harness.principal, request(name="large", containers=containers))
+    assert (never.ahead, never.estimated_start) == (None, None)
 
 
 async def test_the_reason_is_the_one_that_the_pass_stores(harness: Harness):

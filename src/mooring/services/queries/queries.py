@@ -90,12 +90,7 @@ class Queries:
             if waiting is not None:
                 admission = self._admission(mirror)
                 explained = await self._run(partial(scheduler.explain, waiting, now(), admission=admission))
-                factors = mirror.factors.get(pool.name, NO_FACTORS)
-                queue = list(mirror.queue.values())
-                in_order = await self._run(
-                    partial(scheduler.queue_order, pool.name, queue, now(), admission=admission, factors=factors)
-                )
-                ahead = list(takewhile(lambda each: each.id != workload_id, in_order))
+                in_order, ahead = await self._ahead(mirror, scheduler, pool.name, waiting, admission)
                 unless = needed_change(None if explained.reason is None else explained.reason.as_dict())
                 position = QueuePosition(
                     len(ahead),
@@ -137,9 +132,25 @@ class Queries:
                     new, pool, await dependencies.with_current_status(connection, new.schedule.dependencies)
                 )
                 await mirror.tenancy.read_new_tenants(connection, [workload], now())
-            scheduler = self._scheduler(pool)
-            explained = await self._run(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
-        return await off_loop(_tried, workload, pool, explained)
+            scheduler, admission, position = self._scheduler(pool), self._admission(mirror), QueuePosition()
+            explained = await self._run(partial(scheduler.explain, workload, now(), admission=admission))
+            if explained.reason is not None and explained.reason.cure == "release":
+                in_order, ahead = await self._ahead(mirror, scheduler, pool.name, workload, admission)
+                position = QueuePosition(len(ahead))
+                if len(ahead) <= MOST_AHEAD:
+                    estimate = await self._run(partial(scheduler.estimate, workload, in_order, now()))
+                    position = position._replace(estimated_start=estimate)
+        return await off_loop(_tried, workload, pool, explained, position)
+
+    async def _ahead(
+        self, mirror: Mirror, scheduler: Scheduler, pool: str, workload: Workload, admission: Admission
+    ) -> tuple[Sequence[Workload], list[Workload]]:
+        """Return the pool's queue in order, with this workload, and the part ahead of it."""
+        queue = list({**mirror.queue, workload.id: workload}.values())
+        factors = mirror.factors.get(pool, NO_FACTORS)
+        order = partial(scheduler.queue_order, pool, queue, now(), admission=admission, factors=factors)
+        in_order = await self._run(order)
+        return in_order, list(takewhile(lambda each: each.id != workload.id, in_order))
 
     async def free(self, principal: Principal, pool: str | None) -> FreeCapacity:
         """Return the capacity for requests that would start now, in each pool or in one."""
@@ -223,7 +234,7 @@ def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, pos
     )
 
 
-def _tried(workload: Workload, pool: Pool, explained: Explained) -> Explanation:
+def _tried(workload: Workload, pool: Pool, explained: Explained, position: QueuePosition) -> Explanation:
     placements = {placement.task_id: placement for placement in explained.placements}
     tasks = [
         TaskPlacement(
@@ -236,7 +247,7 @@ def _tried(workload: Workload, pool: Pool, explained: Explained) -> Explanation:
         )
         for task in workload.tasks[:_MAX_TASKS]
     ]
-    known = {"id": None, "name": workload.name, "status": None, "simulated": pool.simulated}
+    known = {**position._asdict(), "id": None, "name": workload.name, "status": None, "simulated": pool.simulated}
     known["unless"] = needed_change(None if explained.reason is None else explained.reason.as_dict())
     return Explanation.model_validate({**explained.as_dict(), **known, "tasks": tasks})
 

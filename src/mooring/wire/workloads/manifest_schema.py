@@ -18,6 +18,7 @@ from mooring.wire.workloads.manifests import (
 )
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+JsonSchema = dict[str, Any]
 
 
 def schema() -> dict[str, Any]:
