@@ -36,6 +36,7 @@ NAMES = (
     "waiting",
     "scaling",
     "packing",
+    "console",
 )
 
 

@@ -5,7 +5,9 @@ import * as session from "./api/session";
 import { Empty } from "./components/basics";
 import { Layout } from "./components/layout";
 import { workloadFilters } from "./lib/filters";
+import { HOURS } from "./lib/gantt";
 import { KINDS, type Kind } from "./lib/kinds";
+import { PARTS, type Part } from "./lib/parts";
 import { tabOf } from "./lib/tabs";
 import { Login } from "./pages/login";
 
@@ -69,6 +71,17 @@ const fresh = createRoute({
   component: lazyRouteComponent(() => import("./pages/new_workload"), "NewWorkload"),
 });
 
+const timeline = createRoute({
+  getParentRoute: () => app,
+  path: "/timeline",
+  validateSearch: (raw: Record<string, unknown>): { hours?: number; pool?: string; slot?: string } => ({
+    ...(HOURS.some((hours) => hours === raw.hours) && { hours: raw.hours as number }),
+    ...(typeof raw.pool === "string" && { pool: raw.pool }),
+    ...(typeof raw.slot === "string" && { slot: raw.slot }),
+  }),
+  component: lazyRouteComponent(() => import("./pages/timeline"), "TimelinePage"),
+});
+
 const nodes = createRoute({
   getParentRoute: () => app,
   path: "/nodes",
@@ -91,7 +104,17 @@ const sharing = createRoute({
   component: lazyRouteComponent(() => import("./pages/sharing"), "Sharing"),
 });
 
-const routeTree = root.addChildren([login, app.addChildren([home, overview, workloads, workload, fresh, nodes, node, sharing])]);
+const admin = createRoute({
+  getParentRoute: () => app,
+  path: "/admin",
+  validateSearch: (raw: Record<string, unknown>): { part?: Part; name?: string } => ({
+    ...(PARTS.some((part) => part === raw.part) && { part: raw.part as Part }),
+    ...(typeof raw.name === "string" && { name: raw.name }),
+  }),
+  component: lazyRouteComponent(() => import("./pages/admin"), "Admin"),
+});
+
+const routeTree = root.addChildren([login, app.addChildren([home, overview, workloads, workload, fresh, timeline, nodes, node, sharing, admin])]);
 
 export const router = createRouter({ routeTree, defaultPreload: "intent" });
 

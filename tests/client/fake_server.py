@@ -930,7 +930,7 @@ def task_use(index: int, **fields: Any) -> accounting.TaskUse:
     unknown = dict.fromkeys(accounting.TaskUse.model_fields)
     known = {"task_id": uuid4(), "workload_id": uuid4(), "workload": "web", "index": index, "user": "ada"}
     place = {"project": "vision", "pool": "default", "node": f"n{index + 1}", "cpu_asked_millicores": 8000}
-    return accounting.TaskUse(**{**unknown, **known, **place, **fields})
+    return accounting.TaskUse(**{**unknown, "devices": {}, **known, **place, **fields})
 
 
 def workload_record(name: str) -> accounting.WorkloadRecord:

@@ -168,6 +168,7 @@ def test_an_expired_login_returns_to_the_same_page(open_page: OpenPage) -> None:
     expect(page).to_have_url(re.compile(r"/nodes\?slot=memory$"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_a_serious_barrier(server: Server, open_page: OpenPage, axe: str, scheme: str) -> None:
     submit(server, f"barrier-{scheme}", type="batch", resources={"cpu": "10m"})
@@ -175,8 +176,9 @@ def test_no_page_has_a_serious_barrier(server: Server, open_page: OpenPage, axe:
     assert barriers(page, axe) == []
     page.goto("/overview")
     log_in(page)
-    paths = ["/overview", "/workloads", "/nodes", "/nodes/here", "/sharing"]
-    paths += [f"/workloads/barrier-{scheme}?tab={tab}" for tab in ("tasks", "explanation", "history", "logs")]
+    paths = ["/overview", "/workloads", "/new", "/new?view=yaml", "/timeline", "/nodes", "/nodes/here", "/sharing"]
+    paths += [f"/workloads/barrier-{scheme}?tab={tab}" for tab in ("explanation", "history", "logs", "usage", "access")]
+    paths += [f"/admin?part={part}" for part in ("tenants", "pools", "keypairs", "secrets", "events", "servers")]
     for path in paths:
         page.goto(path)
         page.get_by_role("heading", level=1).wait_for()

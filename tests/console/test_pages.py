@@ -58,3 +58,77 @@ def replace(page: Page, text: str) -> None:
     page.keyboard.press("Control+a")
     page.keyboard.press("Delete")
     page.keyboard.insert_text(text)
+
+
+def test_dragging_books_and_shows_conflicts_before_the_request(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/timeline?pool=simulated&hours=24")
+    log_in(page)
+    drag(page, "sim-01")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text(re.compile("such tasks fit throughout this window"))).to_be_visible()
+    dialog.get_by_label("Tasks", exact=True).fill("5000")
+    expect(dialog.get_by_text(re.compile(r"^Conflict: only \d+ of 5,000 tasks fit"))).to_be_visible()
+    dialog.get_by_label("Tasks", exact=True).fill("1")
+    dialog.get_by_label("Purpose").fill("a lecture")
+    dialog.get_by_role("button", name="Book it").click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".span.booking").filter(has_text="a lecture")).to_be_visible()
+    with server.client() as client:
+        [booking] = client.timeslots().timeslots
+        assert (booking.purpose, booking.status, booking.pool) == ("a lecture", "CONFIRMED", "simulated")
+    # The next one that does not fit names the booking that it conflicts with.
+    drag(page, "sim-01")
+    dialog.get_by_label("Tasks", exact=True).fill("5000")
+    expect(dialog.get_by_role("list", name="Conflicts")).to_contain_text("booking")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Zoom out").click()
+    expect(page).to_have_url(re.compile("hours=72"))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Calendar").click()
+    assert "BEGIN:VEVENT" in download.value.path().read_text()
+
+
+def drag(page: Page, node: str) -> None:
+    track = page.locator(f".track[data-node='{node}']")
+    expect(track.locator(".free")).to_be_visible()
+    box = track.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.4, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, y, steps=4)
+    page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=4)
+    page.mouse.up()
+
+
+def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/admin?part=pools&name=simulated")
+    log_in(page)
+    page.get_by_label("Search the options").fill("order in which other work")
+    option = page.get_by_role("listitem").filter(has_text="backfill.order")
+    expect(option).to_contain_text("order in which other work fills gaps")
+    option.get_by_role("button", name="Change").click()
+    page.get_by_role("dialog").get_by_label("Value").select_option("shortest")
+    page.get_by_role("button", name="Change it").click()
+    expect(option.locator("code")).to_have_text("shortest")
+    page.get_by_role("tab", name="secrets").click()
+    page.get_by_role("button", name="Set a secret").click()
+    page.get_by_label("Name", exact=True).fill("token")
+    page.get_by_label("Value").fill("hidden-value")
+    page.get_by_role("button", name="Set it").click()
+    expect(page.get_by_role("cell", name="token", exact=True)).to_be_visible()
+    assert "hidden-value" not in page.content()
+    page.get_by_role("tab", name="tenants").click()
+    page.get_by_role("button", name="New user").click()
+    page.get_by_label("Name", exact=True).fill("grace")
+    page.get_by_role("button", name="Create it").click()
+    expect(page.get_by_text("It is shown only now.")).to_be_visible()
+    password = page.locator(".once").inner_text()
+    page.get_by_role("button", name="Keep as it is").last.click()
+    page.get_by_role("tab", name="audit").click()
+    expect(page.get_by_role("cell", name="user grace")).to_be_visible()
+    # The parts of a user are those that a user may use.
+    own = open_page("/admin?part=servers")
+    log_in(own, "grace", password)
+    expect(own.get_by_role("tab", name="keypairs")).to_have_attribute("aria-selected", "true")
+    expect(own.get_by_role("tab", name="servers")).to_have_count(0)

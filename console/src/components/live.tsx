@@ -7,6 +7,26 @@ import type { Event } from "../api/types";
 
 const State = createContext<StreamState>("off");
 
+const KEPT_EVENTS = 500;
+let recent: Event[] = [];
+const watchers = new Set<() => void>();
+
+/** The last events of this tab, oldest first. */
+export function recentEvents(): Event[] {
+  return recent;
+}
+
+/** Call the listener after new events, until the returned function is called. */
+export function onEvents(listener: () => void): () => void {
+  watchers.add(listener);
+  return () => watchers.delete(listener);
+}
+
+function keep(events: Event[]): void {
+  recent = [...recent, ...events].slice(-KEPT_EVENTS);
+  for (const watcher of watchers) watcher();
+}
+
 /** Milliseconds between two readings of the same kind, however many events come. */
 const PACE: Record<string, number> = { workload: 500, node: 3000 };
 
@@ -15,7 +35,7 @@ export function staleKeys(events: Event[]): Set<string> {
   for (const { noun } of events) {
     if (noun === "workload" || noun === "task") keys.add("workload");
     if (noun === "node" || noun === "task" || noun === "pool") keys.add("node");
-    if (noun === "timeslot") keys.add("timeslot");
+    if (noun === "timeslot" || noun === "pool") keys.add("timeslot");
     if (noun === "pool" || noun === "tenant") keys.add(noun);
   }
   return keys;
@@ -56,8 +76,13 @@ export function Live({ children }: { children: ReactNode }) {
   const [state, setState] = useState<StreamState>("off");
   useEffect(() => {
     const invalidate = paced(client);
+    // Another user may have logged in.
+    recent = [];
     return follow({
-      onEvents: (events) => invalidate(staleKeys(events)),
+      onEvents: (events) => {
+        keep(events);
+        invalidate(staleKeys(events));
+      },
       onGap: () => void refresh(client),
       onState: setState,
     });

@@ -1,6 +1,6 @@
 /** The parts of the page of a workload, as its URL names them. */
 
-export const TABS = ["tasks", "explanation", "history", "logs", "shell"] as const;
+export const TABS = ["tasks", "explanation", "history", "logs", "usage", "access", "shell"] as const;
 export type Tab = (typeof TABS)[number];
 
 export function tabOf(raw: Record<string, unknown>): { tab?: Tab; task?: number } {

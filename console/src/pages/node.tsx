@@ -88,20 +88,7 @@ export function NodePage() {
           </table>
         </div>
       </Panel>
-      {Object.entries(node.devices).map(([slot, devices]) => (
-        <Panel key={slot} title={`Devices: ${slot}`}>
-          <ul className="devices">
-            {devices.map((device) => (
-              <li key={device.index}>
-                <span>
-                  {device.index} {device.model && <strong>{device.model}</strong>}
-                </span>
-                <Bar label={`device ${device.index}`} parts={[{ name: "taken", value: percent(device.taken, device.capacity), tone: "used" }]} />
-              </li>
-            ))}
-          </ul>
-        </Panel>
-      ))}
+      <Devices node={node} />
       {(node.taints.length > 0 || Object.keys(node.labels).length > 0) && (
         <Panel title="Labels and taints">
           <p className="tags">
@@ -136,6 +123,47 @@ function useTasksOf(node: Node) {
     queryKey: ["workload", "on-node", node.name],
     queryFn: ({ signal }) => get<TaskUseList>("/api/usage/tasks", { node: node.name, limit: 200 }, signal),
   });
+}
+
+/** Each device with its shares and their owners, as far as the viewer may see them. */
+function Devices({ node }: { node: Node }) {
+  const { data } = useTasksOf(node);
+  return Object.entries(node.devices).map(([slot, devices]) => (
+    <Panel key={slot} title={`Devices: ${slot}`}>
+      <ul className="devices">
+        {devices.map((device) => {
+          const owners = (data?.tasks ?? []).flatMap((task) =>
+            (task.devices?.[slot] ?? []).filter(([index]) => index === device.index).map(([, share]) => ({ task, share: percent(share ?? 0, device.capacity) })),
+          );
+          const known = owners.reduce((sum, { share }) => sum + share, 0);
+          const others = Math.max(0, percent(device.taken, device.capacity) - known);
+          return (
+            <li key={device.index}>
+              <span>
+                {device.index} {device.model && <strong>{device.model}</strong>}
+              </span>
+              <Bar
+                label={`device ${device.index}`}
+                parts={[
+                  ...owners.map(({ task, share }) => ({ name: `${task.workload}.${task.index}`, value: share, tone: "used" })),
+                  { name: "other work", value: others, tone: "reserved" },
+                ]}
+              />
+              {owners.map(({ task, share }) => (
+                <span key={task.task_id} className="faint">
+                  {share.toFixed(0)} %{" "}
+                  <Link to="/workloads/$ref" params={{ ref: task.workload_id }}>
+                    {task.workload}
+                  </Link>{" "}
+                  {task.user}
+                </span>
+              ))}
+            </li>
+          );
+        })}
+      </ul>
+    </Panel>
+  ));
 }
 
 function NodeTasks({ node }: { node: Node }) {

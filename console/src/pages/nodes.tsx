@@ -3,10 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
-import { get } from "../api/client";
-import type { Node, NodeList } from "../api/types";
+import { call, get } from "../api/client";
+import type { JoinToken, Node, NodeList } from "../api/types";
 import { Ago, Bar, Empty, Loading, Problem, Status } from "../components/basics";
+import { FormButton, ShownOnce } from "../components/form_dialog";
 import { HeatMap } from "../components/heat_map";
+import { useMe } from "../components/layout";
 import { count, readable } from "../lib/format";
 import { level } from "../lib/heat";
 
@@ -22,6 +24,7 @@ export function useNodes() {
 export function Nodes() {
   const { slot: asked, by = "pool" } = useSearch({ from: "/app/nodes" });
   const navigate = useNavigate({ from: "/nodes" });
+  const { data: me } = useMe();
   const { data, error, refetch } = useNodes();
   const [search, setSearch] = useState("");
   const nodes = data?.nodes;
@@ -38,6 +41,8 @@ export function Nodes() {
         <span className="faint">
           {count(nodes.length, "node")}, {nodes.filter((node) => node.status === "READY").length} ready
         </span>
+        <div className="spacer" />
+        {me?.role === "admin" && <Join pools={[...new Set(["default", ...nodes.filter((node) => !node.simulated).map((node) => node.pool)])]} />}
       </header>
       <div className="filters">
         <input type="search" aria-label="Filter by name" placeholder="Filter by name" value={search} onChange={(event) => setSearch(event.target.value)} />
@@ -69,6 +74,29 @@ export function Nodes() {
         </>
       )}
     </div>
+  );
+}
+
+/** A token for one machine, with the command that joins it. */
+function Join({ pools }: { pools: string[] }) {
+  const [command, setCommand] = useState("");
+  return (
+    <>
+      <FormButton
+        label="Add a node"
+        title="Add a node"
+        confirm="Make a token"
+        fields={[
+          { name: "name", label: "Name", required: true },
+          { name: "pool", label: "Pool", options: pools },
+        ]}
+        onSubmit={async ({ name, pool }) => {
+          const made = await call<JoinToken>("POST", "/api/join-tokens", { body: { name, pool } });
+          setCommand(`MOORING_JOIN_TOKEN=${made.token} mooring agent --server ${location.origin} --name ${made.name}`);
+        }}
+      />
+      {command && <ShownOnce title="Run this on the machine" text={command} onClose={() => setCommand("")} />}
+    </>
   );
 }
 

@@ -1,9 +1,9 @@
 /** The state of the cluster at a glance: capacity by pool, the queue, planned starts, nodes, servers, failures. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { get } from "../api/client";
-import type { LoopList, Node, Ready, ServerList, Workload, WorkloadList } from "../api/types";
+import type { LoopList, Node, Ready, ServerList, UsageReport, Workload, WorkloadList } from "../api/types";
 import { Ago, Bar, Empty, Loading, Panel, Problem, Status } from "../components/basics";
 import { useMe } from "../components/layout";
 import { amount, count, percent } from "../lib/format";
@@ -28,7 +28,9 @@ export function Overview() {
       </header>
       <div className="cards">
         <Utilisation />
+        <PastUse />
         <Queue everyone={everyone} />
+        <Planned everyone={everyone} />
         <NodeStates />
         <Health />
         <Failures everyone={everyone} />
@@ -117,6 +119,89 @@ function Queue({ everyone }: { everyone: boolean }) {
         </p>
       )}
       <Rows workloads={data?.workloads ?? []} />
+    </Panel>
+  );
+}
+
+/** The mean share of each pool's capacity that was allocated, by the slot hours of the accounting. */
+function PastUse() {
+  const day = (back: number) => new Date(Date.now() - back * 86_400_000).toISOString().slice(0, 10);
+  const usage = (since: string) => ({
+    queryKey: ["tenant", "past", since],
+    queryFn: ({ signal }: { signal: AbortSignal }) => get<UsageReport>("/api/usage", { by: "pool", since }, signal),
+  });
+  const [yesterday, week] = useQueries({ queries: [usage(day(1)), usage(day(6))] });
+  const { data: list } = useNodes();
+  const midnight = Date.parse(`${day(0)}T00:00:00Z`);
+  const hours = (days: number) => (Date.now() - midnight) / 3_600_000 + days * 24;
+  const whole = capacities(list?.nodes ?? []);
+  const share = (report: UsageReport | undefined, pool: string, slot: string, period: number) => {
+    const line = report?.usage.find((each) => each.name === pool && each.slot === slot);
+    const offered = (whole.get(`${pool} ${slot}`) ?? 0) / (line?.unit === "Gi" ? 2 ** 30 : 1);
+    return line ? percent(Number(line.hours), offered * period) : 0;
+  };
+  const rows = [...whole.keys()].sort().map((key) => key.split(" ") as [string, string]);
+  return (
+    <Panel title="Allocated since yesterday and over a week">
+      {(yesterday?.error ?? week?.error) && <Problem error={yesterday?.error ?? week?.error} />}
+      {list && rows.length === 0 && <Empty title="No node offers capacity yet." command="mooring token create --name NODE" />}
+      <div className="meters">
+        {rows.map(([pool, slot], index) => {
+          const [one, seven] = [share(yesterday?.data, pool, slot, hours(1)), share(week?.data, pool, slot, hours(6))];
+          return (
+            <div key={`${pool} ${slot}`} className="meter past">
+              <span className="pool">{rows[index - 1]?.[0] === pool ? "" : pool}</span>
+              <span>{slot}</span>
+              <span className="pair">
+                <Bar label={`${slot} of ${pool} since yesterday`} parts={[{ name: "since yesterday", value: one, tone: "used" }]} />
+                <Bar label={`${slot} of ${pool} over a week`} parts={[{ name: "over a week", value: seven, tone: "reserved" }]} />
+              </span>
+              <span className="number">
+                {one.toFixed(0)} · {seven.toFixed(0)} %
+              </span>
+            </div>
+          );
+        })}
+      </div>
+    </Panel>
+  );
+}
+
+function capacities(nodes: readonly Node[]): Map<string, number> {
+  const sums = new Map<string, number>();
+  for (const node of nodes) {
+    for (const [slot, found] of Object.entries(node.slots)) {
+      const key = `${node.pool} ${slot}`;
+      const offered = amount(found.allocatable);
+      if (offered > 0) sums.set(key, (sums.get(key) ?? 0) + offered);
+    }
+  }
+  return sums;
+}
+
+function Planned({ everyone }: { everyone: boolean }) {
+  const { data, error } = useWorkloads("planned", { status: ["PENDING"], everyone, limit: 100 });
+  const rows = (data?.workloads ?? [])
+    .flatMap((workload) => {
+      const at = workload.start?.planned_at ?? workload.start?.estimated_at;
+      return at ? [{ workload, at }] : [];
+    })
+    .sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+  return (
+    <Panel title="Next starts" aside={<Link to="/timeline">Timeline</Link>}>
+      {error && <Problem error={error} />}
+      {data && rows.length === 0 && <Empty title="No start is planned. Bookings and pending work with time limits are:" command="mooring book --resources cpu=2 --duration 1h" />}
+      <ul className="rows">
+        {rows.slice(0, 6).map(({ workload, at }) => (
+          <li key={workload.id}>
+            <Ago at={at} />
+            <Link to="/workloads/$ref" params={{ ref: workload.id }}>
+              {workload.name}
+            </Link>
+            <span className="faint">{workload.start?.planned_at ? "planned" : "estimated"}</span>
+          </li>
+        ))}
+      </ul>
     </Panel>
   );
 }

@@ -3,8 +3,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
-import type { PoolList, QuotaLine, QuotaView, ShareList } from "../api/types";
+import type { PoolList, QuotaLine, QuotaView, ShareList, UsageReport } from "../api/types";
 import { Bar, Empty, Loading, Panel, Problem } from "../components/basics";
+import { csv } from "../lib/csv";
 import { amount, percent, readable } from "../lib/format";
 
 export function Sharing() {
@@ -15,6 +16,7 @@ export function Sharing() {
       </header>
       <Quotas />
       <Shares />
+      <UsageOverTime />
     </div>
   );
 }
@@ -109,6 +111,90 @@ function Scope({ scope, lines }: { scope: string; lines: QuotaLine[] }) {
           </tbody>
         </table>
       </div>
+    </Panel>
+  );
+}
+
+const GROUPS = ["day", "project", "user", "pool", "domain"] as const;
+const PERIODS = [7, 30, 90] as const;
+
+function UsageOverTime() {
+  const [by, setBy] = useState<(typeof GROUPS)[number]>("day");
+  const [days, setDays] = useState<number>(30);
+  const since = new Date(Date.now() - (days - 1) * 86_400_000).toISOString().slice(0, 10);
+  const { data, error } = useQuery({
+    queryKey: ["tenant", "usage", by, since],
+    queryFn: ({ signal }) => get<UsageReport>("/api/usage", { by, since }, signal),
+  });
+  const most = new Map<string, number>();
+  for (const line of data?.usage ?? []) most.set(line.slot, Math.max(most.get(line.slot) ?? 0, Number(line.hours)));
+
+  function download() {
+    const rows = (data?.usage ?? []).map((line) => [line.name, line.slot, line.hours, line.unit, line.measured_hours ?? ""]);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([csv([[by, "slot", "hours", "unit", "measured_hours"], ...rows])], { type: "text/csv" }));
+    link.download = `usage-by-${by}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  return (
+    <Panel
+      title="Usage"
+      aside={
+        <div className="filters">
+          <select aria-label="Usage by" value={by} onChange={(event) => setBy(event.target.value as typeof by)}>
+            {GROUPS.map((each) => (
+              <option key={each} value={each}>
+                by {each}
+              </option>
+            ))}
+          </select>
+          <select aria-label="Period" value={days} onChange={(event) => setDays(Number(event.target.value))}>
+            {PERIODS.map((each) => (
+              <option key={each} value={each}>
+                {each} days
+              </option>
+            ))}
+          </select>
+          <button type="button" onClick={download} disabled={!data?.usage.length}>
+            CSV
+          </button>
+        </div>
+      }
+    >
+      {error && <Problem error={error} />}
+      {data && data.usage.length === 0 && <Empty title="Nothing was used in this period." command="mooring run -- echo hello" />}
+      {data && data.usage.length > 0 && (
+        <div className="table-wrap" tabIndex={0} role="region" aria-label="Usage">
+          <table>
+            <thead>
+              <tr>
+                <th>{by}</th>
+                <th>Slot</th>
+                <th>Slot hours</th>
+                <th className="number">Allocated</th>
+                <th className="number">Measured</th>
+              </tr>
+            </thead>
+            <tbody>
+              {data.usage.map((line) => (
+                <tr key={`${line.name} ${line.slot}`}>
+                  <td>{line.name}</td>
+                  <td>{line.slot}</td>
+                  <td>
+                    <Bar label={line.slot} parts={[{ name: "hours", value: percent(Number(line.hours), most.get(line.slot) ?? 0), tone: "used" }]} />
+                  </td>
+                  <td className="number">
+                    {line.hours} {line.unit === "1" ? "h" : `${line.unit} h`}
+                  </td>
+                  <td className="number">{line.measured_hours ?? "–"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
     </Panel>
   );
 }

@@ -5,14 +5,16 @@ import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router"
 import { lazy, Suspense, useEffect, useState } from "react";
 import { ApiError, get } from "../api/client";
 import type { WorkloadDetail } from "../api/types";
-import { Ago, Field, Loading, Panel, Problem, Status } from "../components/basics";
-import { readable } from "../lib/format";
+import { Ago, Bar, Field, Loading, Panel, Problem, Status } from "../components/basics";
+import { percent, readable } from "../lib/format";
 import { sentence } from "../lib/sentence";
 import { TABS, type Tab } from "../lib/tabs";
+import { AccessTab } from "./access_tab";
 import { ExplanationTab } from "./explanation";
 import { HistoryTab } from "./history";
 import { LogsTab } from "./logs";
 import { Tasks } from "./tasks";
+import { UsageTab } from "./usage_tab";
 import { WorkloadActions } from "./workload_actions";
 
 const ShellTab = lazy(() => import("./shell"));
@@ -95,6 +97,8 @@ export function WorkloadPage() {
         {tab === "explanation" && <ExplanationTab workload={data} />}
         {tab === "history" && <HistoryTab workload={data} />}
         {tab === "logs" && <LogsTab workload={data} />}
+        {tab === "usage" && <UsageTab workload={data} />}
+        {tab === "access" && <AccessTab workload={data} />}
         {tab === "shell" && (
           <Suspense fallback={<Loading />}>
             <ShellTab workload={data} />
@@ -119,11 +123,18 @@ function Sentence({ workload }: { workload: WorkloadDetail }) {
 function Rollout({ rollout, replicas }: { rollout: NonNullable<WorkloadDetail["rollout"]>; replicas: number }) {
   return (
     <Panel title="Rollout" aside={<span className="tag">{rollout.phase}</span>}>
+      <div className="meters">
+        <div className="meter">
+          <span className="pool">Updated</span>
+          <span>
+            {rollout.updated} of {replicas}
+          </span>
+          <Bar label="Updated" parts={[{ name: "updated", value: percent(rollout.updated, replicas), tone: "used" }]} />
+          <span className="number">{percent(rollout.updated, replicas).toFixed(0)} %</span>
+        </div>
+      </div>
       <dl className="facts">
         <Field name="Revision">{rollout.revision}</Field>
-        <Field name="Updated">
-          {rollout.updated} of {replicas}
-        </Field>
         <Field name="Of older revisions">{rollout.outdated}</Field>
         <Field name="Surge">{rollout.surge}</Field>
         <Field name="Unavailable">{rollout.unavailable}</Field>

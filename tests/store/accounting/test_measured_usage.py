@@ -95,6 +95,20 @@ async def test_measured_usage_is_shown_beside_allocations_and_never_in_the_ledge
     assert entry.used == 8000
 
 
+async def test_the_use_of_a_workload_over_time_is_that_of_its_tasks_since_then(harness: Harness):
+    await harness.node("n1", cpu=32)
+    task, other = await running(harness), await running(harness, "other")
+    for minute, amount in ((1, 1300), (2, 1500)):
+        at = MONDAY + minute * MINUTE
+        await write(harness, Average(task.id, task.node_id, at, "cpu", amount, 60))
+        await write(harness, Average(other.id, other.node_id, at, "cpu", 7000, 60))
+    async with harness.database.read() as connection:
+        found = await measured_usage.series(connection, task.workload_id, MONDAY)
+        late = await measured_usage.series(connection, task.workload_id, MONDAY + MINUTE)
+    assert found == [(MONDAY + MINUTE, "cpu", 1300), (MONDAY + 2 * MINUTE, "cpu", 1500)]
+    assert late == [(MONDAY + 2 * MINUTE, "cpu", 1500)]
+
+
 async def test_counting_and_settling_days_keeps_what_was_measured(harness: Harness):
     await harness.node("n1")
     task = await running(harness)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.store.accounting.usage import day_of
 from mooring.store.core import batch_sql
 from mooring.store.core.batch_sql import Statement, Writes
-from mooring.store.tables import task_usage
+from mooring.store.tables import task_usage, tasks
 
 COUNTED = frozenset({"cpu", "memory"})
 """Slots whose usage is summed up by day."""
@@ -132,3 +132,23 @@ async def purge(connection: AsyncConnection, before: datetime, limit: int) -> in
     key = tuple(task_usage.primary_key.columns)
     oldest = select(*key).where(task_usage.c.measured_at < before).order_by(task_usage.c.measured_at).limit(limit)
     return (await connection.execute(delete(task_usage).where(tuple_(*key).in_(oldest)))).rowcount
+
+
+_MAX_POINTS = 20_000
+
+
+async def series(connection: AsyncConnection, workload_id: UUID, since: datetime) -> list[tuple[datetime, str, int]]:
+    """Return the amounts of all tasks of a workload by the time of measurement and slot, oldest first.
+
+    Of very many, only the newest.
+    """
+    own = select(tasks.c.id).where(tasks.c.workload_id == workload_id)
+    amount = func.sum(task_usage.c.amount)
+    rows = await connection.execute(
+        select(task_usage.c.measured_at, task_usage.c.slot_name, amount)
+        .where(task_usage.c.task_id.in_(own), task_usage.c.measured_at > since)
+        .group_by(task_usage.c.measured_at, task_usage.c.slot_name)
+        .order_by(task_usage.c.measured_at.desc(), task_usage.c.slot_name)
+        .limit(_MAX_POINTS)
+    )
+    return [(at, slot, int(total)) for at, slot, total in reversed(rows.all())]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import select
@@ -39,6 +40,9 @@ class RunningRow:
     pool: str
     node_name: str | None
     requested_slots: Mapping[str, int]
+    started_at: datetime | None
+    deadline_at: datetime | None
+    devices: Mapping[str, Sequence[tuple[int, int]]] | None
 
 
 async def running(connection: AsyncConnection, selection: Running) -> list[RunningRow]:
@@ -59,6 +63,9 @@ async def running(connection: AsyncConnection, selection: Running) -> list[Runni
             pools.c.name.label("pool"),
             tasks.c.node_name,
             tasks.c.requested_slots,
+            tasks.c.started_at,
+            tasks.c.deadline_at,
+            tasks.c.devices,
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .join(pools, pools.c.id == workloads.c.pool_id)

@@ -46,6 +46,11 @@ class TaskUse(Answer):
     project: str
     pool: str
     node: str | None
+    started_at: datetime | None = None
+    deadline_at: datetime | None = None
+    """The end of its time limit. None: it has no limit."""
+    devices: dict[str, list[tuple[int, int]]] = {}
+    """By slot, the devices of its node that are assigned to it: index and amount in base units."""
     cpu_millicores: int | None
     cpu_asked_millicores: int | None
     memory_bytes: int | None
@@ -66,6 +71,19 @@ class TaskUseList(Answer):
     """The tasks with the highest use first."""
     total: int
     """The number of running tasks that match the query and may be seen."""
+
+
+class UsagePoint(Answer):
+    at: datetime
+    """The minute."""
+    amounts: dict[str, int]
+    """The sum of all tasks by slot, in base units; bytes per second for `read`, `written`, `received` and `sent`."""
+
+
+class WorkloadUsage(Answer):
+    """The measured use of a workload over time, as long as measurements are kept."""
+
+    points: list[UsagePoint]
 
 
 class WorkloadRecord(Answer):

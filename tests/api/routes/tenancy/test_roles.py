@@ -38,6 +38,7 @@ READS = [
     "/api/workloads/{id}/endpoints",
     "/api/deployments/{id}/revisions",
     "/api/workloads/{id}/history",
+    "/api/usage/workloads/{id}",
     "/api/workloads/{id}/explanation",
     "/api/workloads/{id}/logs",
     "/api/workloads/{id}/wait?timeout=0",
@@ -159,6 +160,8 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
     200   200  200  200  200   200  200  GET    /api/usage/tasks
+    200   200  200  200  404   200  200  GET    /api/usage/workloads/{web}
+    200   200  200  200  200   200  200  GET    /api/manifests/schema
     200   200  200  200  200   200  200  GET    /api/free
     200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  POST   /api/what-if {}

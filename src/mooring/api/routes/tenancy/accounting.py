@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 
 from mooring.api.agents.measured_usage import Measured
 from mooring.api.auth.request_access import Served, User
+from mooring.api.lookup.workloads import find_workload
 from mooring.api.middleware.errors import problems
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import format_amounts
@@ -26,10 +27,12 @@ from mooring.wire.tenancy.accounting import (
     TaskUse,
     TaskUseList,
     UsageLine,
+    UsagePoint,
     UsageReport,
     UseOrder,
     WorkloadRecord,
     WorkloadRecordList,
+    WorkloadUsage,
 )
 
 router = APIRouter(prefix="/api", tags=["accounting"], responses=problems(401, 422, 503))
@@ -77,6 +80,26 @@ async def list_workload_records(
             pool=pool,
         )
     return WorkloadRecordList(workloads=[_record(row) for row in rows])
+
+
+@router.get("/usage/workloads/{ref}", operation_id="get_workload_usage", responses=problems(404))
+async def get_workload_usage(
+    services: Served,
+    principal: User,
+    ref: str,
+    hours: Annotated[int, Query(ge=1, le=24 * 7, description="Period until now")] = 24,
+) -> WorkloadUsage:
+    """Get the measured CPU, memory, disk and network use of a workload by minute."""
+    services.rates.query(principal)
+    row = await find_workload(services, principal, ref)
+    async with services.database.read() as connection:
+        found = await measured_usage.series(connection, row.id, services.now() - timedelta(hours=hours))
+    points: dict[datetime, dict[str, int]] = {}
+    for at, slot, amount in found:
+        # Agents measure once a minute, each at its own second.
+        minute = points.setdefault(at.replace(second=0, microsecond=0), {})
+        minute[slot] = minute.get(slot, 0) + amount
+    return WorkloadUsage(points=[UsagePoint(at=at, amounts=amounts) for at, amounts in points.items()])
 
 
 @router.get("/usage/tasks", operation_id="list_task_use")
@@ -150,6 +173,9 @@ def _task_use(row: measured_views.RunningRow, found: Measured | measured_usage.N
         project=row.project,
         pool=row.pool,
         node=row.node_name,
+        started_at=row.started_at,
+        deadline_at=row.deadline_at,
+        devices={slot: list(shares) for slot, shares in (row.devices or {}).items()},
         cpu_millicores=used.get("cpu"),
         cpu_asked_millicores=row.requested_slots.get("cpu"),
         memory_bytes=used.get("memory"),

@@ -15,13 +15,13 @@ from mooring.wire.workloads.manifest_schema import JsonSchema, schema
 router = APIRouter(prefix="/api/manifests", tags=["workloads"], responses=problems(401, 503))
 
 # The server's version decides the schema; a new version may run at the same address tomorrow.
-_KEPT = {"Cache-Control": "private, max-age=3600"}
+_CACHED = {"Cache-Control": "private, max-age=3600"}
 
 
 @router.get("/schema", operation_id="get_manifest_schema", response_model=JsonSchema)
 async def get_schema(principal: User) -> Response:
     """Get the JSON Schema of workload files, with a description of each field."""
-    return Response(await off_loop(_schema), media_type="application/json", headers=_KEPT)
+    return Response(await off_loop(_schema), media_type="application/json", headers=_CACHED)
 
 
 @cache

@@ -1,0 +1,50 @@
+/** Administration: the parts that the viewer's role allows. The API refuses the others, whoever asks. */
+
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Loading } from "../components/basics";
+import { useMe } from "../components/layout";
+import { PARTS, type Part } from "../lib/parts";
+import { KeypairsPart, SecretsPart, VolumesPart } from "./admin_access";
+import { AuditPart, EventsPart, ServersPart } from "./admin_operations";
+import { PoolsPart } from "./admin_pools";
+import { PoliciesPart, TenantsPart } from "./admin_tenants";
+
+const FOR_USERS: readonly Part[] = ["keypairs", "secrets", "volumes", "events"];
+const FOR_TENANT_ADMINS: readonly Part[] = ["tenants", ...FOR_USERS];
+
+export function Admin() {
+  const { part, name } = useSearch({ from: "/app/admin" });
+  const navigate = useNavigate({ from: "/admin" });
+  const { data: me } = useMe();
+  if (!me) return <Loading />;
+  const allowed = me.role === "admin" ? PARTS : me.role === "user" ? FOR_USERS : FOR_TENANT_ADMINS;
+  const shown = part && allowed.includes(part) ? part : (allowed[0] as Part);
+  return (
+    <div className="page">
+      <header className="title">
+        <h1>Administration</h1>
+        <span className="faint">
+          as {me.role} of {me.domain}/{me.project}
+        </span>
+      </header>
+      <div className="tabs" role="tablist" aria-label="Parts">
+        {allowed.map((each) => (
+          <button key={each} type="button" role="tab" id={`tab-${each}`} aria-selected={each === shown} aria-controls="part" onClick={() => void navigate({ search: { part: each } })}>
+            {each}
+          </button>
+        ))}
+      </div>
+      <div role="tabpanel" id="part" aria-labelledby={`tab-${shown}`} className="tab-panel">
+        {shown === "tenants" && <TenantsPart admin={me.role === "admin"} />}
+        {shown === "policies" && <PoliciesPart />}
+        {shown === "pools" && <PoolsPart name={name} onName={(next) => void navigate({ search: { part: "pools", name: next } })} />}
+        {shown === "keypairs" && <KeypairsPart me={me} />}
+        {shown === "secrets" && <SecretsPart me={me} />}
+        {shown === "volumes" && <VolumesPart />}
+        {shown === "events" && <EventsPart />}
+        {shown === "audit" && <AuditPart />}
+        {shown === "servers" && <ServersPart />}
+      </div>
+    </div>
+  );
+}
