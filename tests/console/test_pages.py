@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
+from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.console.conftest import OpenPage
 from tests.console.steps import log_in
 from tests.system.servers import Server
@@ -132,3 +133,22 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     log_in(own, "grace", password)
     expect(own.get_by_role("tab", name="keypairs")).to_have_attribute("aria-selected", "true")
     expect(own.get_by_role("tab", name="servers")).to_have_count(0)
+
+
+def test_a_deployment_is_updated_and_returned_to_the_revision_before(server: Server, open_page: OpenPage) -> None:
+    with server.client() as client:
+        containers = [{"image": "web:1", "resources": {"cpu": "100m"}}]
+        body = {"name": "rolled", "kind": "deployment", "type": "compute", "pool": "simulated", "replicas": 2}
+        client.submit(WorkloadRequest.model_validate({**body, "containers": containers}))
+    page = open_page("/workloads/rolled")
+    log_in(page)
+    expect(page.get_by_text("2 of 2 tasks ready")).to_be_visible()
+    page.get_by_role("button", name="Update").click()
+    page.get_by_label("Image").fill("web:2")
+    page.get_by_role("button", name="Update it").click()
+    facts = page.locator(".facts")
+    expect(facts.filter(has_text="Image").first).to_contain_text("web:2")
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Return", exact=True).click()
+    expect(facts.filter(has_text="Image").first).to_contain_text("web:1")
+    expect(page.get_by_text("2 of 2 tasks ready")).to_be_visible()

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { KINDS } from "./kinds";
 import { check, nearest, type Schema } from "./json_schema";
-import { commandLine, edited, parse, pathAt, submission, suggestions, template, words, type Manifest } from "./manifest";
+import { edited, type Manifest, parse, pathAt, submission, suggestions, template } from "./manifest";
+import { commandLine, words } from "./words";
 
 const SCHEMA: Schema = {
   discriminator: { propertyName: "kind", mapping: { session: "#/$defs/Session", lab: "#/$defs/Lab" } },

@@ -9,7 +9,7 @@ export function AccessTab({ workload }: { workload: WorkloadDetail }) {
   const listed = ports.length ? ports : [8888];
   const rows: [string, string][] = [
     ...listed.map((port): [string, string] => [ports.length ? `Port ${port} of a ready task, at 127.0.0.1 of your machine` : "Any port of a ready task, such as 8888, at 127.0.0.1 of your machine", `mooring forward ${workload.name} ${port}`]),
-    ["A shell in a task", `mooring shell ${workload.name}`],
+    ["A shell in a task", `mooring exec ${workload.name} -it sh`],
     ["One command", `mooring exec ${workload.name} -- ls`],
     ["A file out of a task", `mooring cp ${workload.name}:/tmp/result .`],
     ["Its output", `mooring logs --follow ${workload.name}`],

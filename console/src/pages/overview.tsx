@@ -190,7 +190,7 @@ function Planned({ everyone }: { everyone: boolean }) {
   return (
     <Panel title="Next starts" aside={<Link to="/timeline">Timeline</Link>}>
       {error && <Problem error={error} />}
-      {data && rows.length === 0 && <Empty title="No start is planned. Bookings and pending work with time limits are:" command="mooring book --resources cpu=2 --duration 1h" />}
+      {data && rows.length === 0 && <Empty title="No start is planned. Bookings and pending work with time limits are:" command="mooring book --start +2h --for 1h --cpu 2" />}
       <ul className="rows">
         {rows.slice(0, 6).map(({ workload, at }) => (
           <li key={workload.id}>

@@ -7,6 +7,8 @@ import { call, get } from "../api/client";
 import type { RevisionList, WorkloadDetail } from "../api/types";
 import { Ago } from "../components/basics";
 import { Dialog } from "../components/dialog";
+import { FormButton } from "../components/form_dialog";
+import { commandLine, words } from "../lib/words";
 
 const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"]);
 type Question = "cancel" | "scale" | "undo";
@@ -35,6 +37,7 @@ export function WorkloadActions({ workload, onDone }: { workload: WorkloadDetail
           <button type="button" onClick={() => setQuestion("scale")}>
             Scale
           </button>
+          <Update workload={workload} path={rollout} onDone={done} />
           <PauseButton paused={paused} path={rollout} onDone={onDone} />
           <button type="button" onClick={() => setQuestion("undo")}>
             Undo
@@ -106,6 +109,35 @@ function Scale({ workload, onClose, onDone }: Asked) {
         <input type="number" min={0} value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
       </label>
     </Dialog>
+  );
+}
+
+/** Another image or command of the first container, or other resources: its tasks are replaced step by step. */
+function Update({ workload, path, onDone }: { workload: WorkloadDetail; path: string; onDone: Asked["onDone"] }) {
+  const first = workload.containers?.find((each) => each.role === "main");
+  const before = { image: first?.image ?? "", command: commandLine(first?.command ?? []) };
+  return (
+    <FormButton
+      label="Update"
+      title={`Update ${workload.name}`}
+      confirm="Update it"
+      fields={[
+        { name: "image", label: "Image", value: before.image },
+        { name: "command", label: "Command", value: before.command },
+        ...Object.entries(workload.resources).map(([slot, value]) => ({ name: slot, label: slot, value })),
+        { name: "cause", label: "Cause", hint: "Shown at the revision." },
+      ]}
+      onSubmit={({ image, command, cause, ...slots }) => {
+        const resources = Object.fromEntries(Object.entries(slots).filter(([slot, value]) => value && value !== workload.resources[slot]));
+        const body = {
+          ...(image && image !== before.image && { image }),
+          ...(command !== before.command && { command: words(command ?? "") }),
+          ...(Object.keys(resources).length && { resources }),
+          ...(cause && { cause }),
+        };
+        return onDone(call("POST", `${path}/update`, { body }));
+      }}
+    />
   );
 }
 

@@ -6,7 +6,8 @@ import { get } from "../api/client";
 import type { FreeCapacity } from "../api/types";
 import { readable } from "../lib/format";
 import { at, isObject, type Path, type Schema } from "../lib/json_schema";
-import { commandLine, isManifest, words } from "../lib/manifest";
+import { isManifest } from "../lib/manifest";
+import { commandLine, words } from "../lib/words";
 
 interface Props {
   value: unknown;
