@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { memo, useDeferredValue, useMemo, useState } from "react";
 import { call, get } from "../api/client";
 import type { JoinToken, Node, NodeList } from "../api/types";
 import { Ago, Bar, Empty, Loading, Problem, Status } from "../components/basics";
@@ -32,6 +32,8 @@ export function Nodes() {
   const groupings = useMemo(() => ["pool", "region", "status", ...labelsOf(nodes ?? [])], [nodes]);
   const slot = asked && slots.includes(asked) ? asked : "cpu";
   const shown = useMemo(() => (nodes ?? []).filter((node) => node.name.includes(search)), [nodes, search]);
+  // The map changes first, the long table after it.
+  const listed = useDeferredValue(slot);
   if (error && !nodes) return <Problem error={error} retry={() => void refetch()} />;
   if (!nodes) return <Loading />;
   return (
@@ -70,7 +72,7 @@ export function Nodes() {
       ) : (
         <>
           <HeatMap nodes={shown} slot={slot} by={by} onOpen={(name) => void navigate({ to: "/nodes/$name", params: { name } })} />
-          <NodeTable nodes={shown} slot={slot} />
+          <NodeTable nodes={shown} slot={listed} />
         </>
       )}
     </div>
@@ -100,7 +102,7 @@ function Join({ pools }: { pools: string[] }) {
   );
 }
 
-function NodeTable({ nodes, slot }: { nodes: Node[]; slot: string }) {
+const NodeTable = memo(function NodeTable({ nodes, slot }: { nodes: Node[]; slot: string }) {
   const sorted = nodes.toSorted((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   return (
     <>
@@ -145,7 +147,7 @@ function NodeTable({ nodes, slot }: { nodes: Node[]; slot: string }) {
       {nodes.length > LISTED && <p className="faint">The first {LISTED}; filter by name to see others.</p>}
     </>
   );
-}
+});
 
 function Legend() {
   return (
