@@ -27,7 +27,8 @@ class Servers:
         self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None, data: Path | None = None
     ) -> Server:
         """A server that is not started yet."""
-        server = Server(data or self.folder / name, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})})
+        environment = {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})}
+        server = Server(data or self.folder / name, flags, environment, forks=True)
         self._started.append(server)
         return server
 
@@ -58,7 +59,7 @@ class Servers:
     ) -> NodeAgent:
         """Start an agent with its own data folder, named after its node by default."""
         folder, named = self.folder / name, node or name
-        agent = NodeAgent(folder, flags, environment or {}, server=server.url, name=named, token=token)
+        agent = NodeAgent(folder, flags, environment or {}, forks=True, server=server.url, name=named, token=token)
         agent.launch()
         self._started.append(agent)
         return agent

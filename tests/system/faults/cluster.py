@@ -316,7 +316,7 @@ def _add_servers(cluster: Cluster, proxy: Proxy, etcd: Sequence[int]) -> None:
             "ETCD_HOST": ",".join(f"127.0.0.1:{port}" for port in to_etcd.ports),
         }
         flags = ("--role", name.partition("-")[0], "--port", str(ports[name]), "--database", database)
-        cluster.add(name, Server(cluster.folder / name, flags, environment))
+        cluster.add(name, Server(cluster.folder / name, flags, environment, forks=True))
     apis = [ports[name] for name in named("api", APIS)]
     cluster.links["clients>api"] = proxy.link(apis)
     for name in named("agent", AGENTS):
@@ -332,7 +332,7 @@ def _add_agents(cluster: Cluster) -> None:
         for name in named("agent", AGENTS):
             urls = ",".join(f"http://127.0.0.1:{port}" for port in cluster.links[f"{name}>api"].ports)
             token = client.create_join_token(JoinTokenRequest(name=name)).token
-            cluster.add(name, NodeAgent(cluster.folder / name, server=urls, name=name, token=token))
+            cluster.add(name, NodeAgent(cluster.folder / name, server=urls, name=name, token=token, forks=True))
         eventually(lambda: [node.status for node in client.nodes().nodes] == ["READY"] * AGENTS)
     for name in named("agent", AGENTS):
         agent = cluster.parts[name]
