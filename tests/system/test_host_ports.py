@@ -36,7 +36,8 @@ def test_a_port_that_another_program_holds_costs_a_placement_but_no_attempt(serv
         second = client.workload("second")
         assert [(task.attempt, task.status) for task in second.tasks] == [(1, "FAILED"), (2, "SUCCEEDED")]
         attempts = [(attempt.code, attempt.result) for attempt in client.history("second").attempts]
-        assert attempts == [("port-in-use", "retry"), (None, "success")]
+        # A busy machine also has attempts to bind, since its node may change between a decision and its commit.
+        assert [each for each in attempts if each[0] != "conflict"] == [("port-in-use", "retry"), (None, "success")]
         assert f"port {port}/TCP of the node is in use by" in (second.tasks[0].reason or "")
 
         # It is not offered again while it is in use, not even to a task that names it.
