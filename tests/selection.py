@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 _TESTS = Path(__file__).parent
 _LONGEST = [_TESTS / name for name in ("simulation", "system", "properties")]
 # These packages contain no SQL: SQLite shows their rules, and the store's own tests show that the databases agree.
-_ABOVE_THE_STORE = [_TESTS / name for name in ("api", "controllers", "mirror", "services")]
+_ABOVE_THE_STORE = [_TESTS / name for name in ("api", "controllers", "mirror", "security", "services")]
 _FULL = "full"
 _REDUCTION = 5
 _FEWEST = 2
