@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -138,3 +139,15 @@ def test_history_is_not_simulated():
     with pytest.raises(InvalidInput) as failure:
         starts([job(0, 0, 10, 1)], fifo(HeadOfLine.BACKFILL, expectation=Expectation.HISTORY))
     assert failure.value.code == "not-modelled"
+
+
+@pytest.mark.parametrize("frozen_by_caller", [False, True])
+def test_replay_leaves_the_garbage_collector_as_the_caller_set_it(frozen_by_caller: bool):
+    before = gc.get_freeze_count()
+    # The tests freeze their modules; without that, the replay freezes and releases what it finds.
+    gc.freeze() if frozen_by_caller else gc.unfreeze()
+    frozen, thresholds = gc.get_freeze_count() > 0, gc.get_threshold()
+    starts(BLOCKED, fifo(HeadOfLine.STRICT))
+    assert (gc.get_freeze_count() > 0, gc.get_threshold()) == (frozen, thresholds)
+    if before:
+        gc.freeze()

@@ -574,13 +574,19 @@ class Replay:
 
 @contextmanager
 def _with_less_garbage_collection() -> Iterator[None]:
-    """Search for cyclic garbage less often: a replay makes few cycles, and each search visits many objects."""
+    """Search for cyclic garbage less often: a replay makes few cycles, and each search visits many objects.
+
+    Objects that the caller has frozen stay so.
+    """
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    frozen_by_caller = gc.get_freeze_count() > 0
+    if not frozen_by_caller:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen_by_caller:
+            gc.unfreeze()
