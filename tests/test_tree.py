@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_docstrings_do_not_open_with_a_question_word(folder: str):
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for line, text in docstrings(path)
+        for line, text in contents(path).docstrings
         if re.match(r"(What|Who|Whose|Whom|Which|How|When|Where|Why)\b", text)
     ]
     assert found == []
@@ -86,21 +87,32 @@ def test_no_name_is_a_word_that_only_this_project_uses():
     found = {
         (str(path.relative_to(ROOT)), name)
         for path in SOURCES
-        for name in names(path)
+        for name in contents(path).names
         if name in NOT_OUR_WORDS and (str(path.relative_to(ROOT)), name) not in PUBLIC_NAMES
     }
     assert found == set()
 
 
-def names(path: Path) -> Iterator[str]:
-    """Yield the names of a module, its classes, functions, parameters, variables and attributes, in snake case."""
-    yield path.stem
+class Contents(NamedTuple):
+    names: list[str]
+    """The names of a module, its classes, functions, parameters, variables and attributes, in snake case."""
+    docstrings: list[tuple[int, str]]
+    """The line and text of each docstring, those of attributes included."""
+
+
+@cache
+def contents(path: Path) -> Contents:
+    """Parse a module once for all tests of its names and docstrings."""
+    found = Contents([path.stem], [])
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield snake(name)
+                found.names.append(snake(name))
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield snake(name)
+                found.names.append(snake(name))
+            case ast.Expr(value=ast.Constant(value=str(text)), lineno=line):
+                found.docstrings.append((line, text.strip()))
+    return found
 
 
 def snake(name: str) -> str:
@@ -111,14 +123,7 @@ def test_test_names_state_a_rule_and_do_not_open_with_a_question_word():
     found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for name in names(path)
+        for name in contents(path).names
         if re.match(r"test_(what|who|whose|whom|which|how|when|where|why)_", name)
     ]
     assert found == []
-
-
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of each docstring, those of attributes included."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value.strip()

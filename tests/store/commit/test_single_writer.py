@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,21 +56,24 @@ def test_writes_of_tables_that_are_passed_as_arguments_are_known():
 
 
 def test_the_search_finds_the_writes_of_commits():
-    found = list(writes(COMMIT))
+    found = writes(COMMIT)
     assert {write.operation for write in found if write.table == "resource_allocations"} == {"insert", "update"}
     assert {write.operation for write in found if write.table == "tasks" and write.sets_status} == {"insert", "update"}
 
 
-def writes(folder: Path = SOURCE) -> Iterator[Write]:
-    """Yield each write in the modules of a folder, those of commits and migrations only if they are asked for."""
+@cache
+def writes(folder: Path = SOURCE) -> list[Write]:
+    """Return each write in the modules of a folder, those of commits and migrations only if they are asked for."""
+    found: list[Write] = []
     for file in sorted(folder.rglob("*.py")):
         if folder is SOURCE and (COMMIT in file.parents or MIGRATIONS in file.parents):
             continue
         tree = ast.parse(file.read_text())
         module = str(file.relative_to(SOURCE))
-        yield from _sql_writes(module, tree)
+        found += _sql_writes(module, tree)
         if "sqlalchemy" in file.read_text() or "batch_sql" in file.read_text():
-            yield from _expression_writes(module, tree)
+            found += _expression_writes(module, tree)
+    return found
 
 
 def _sql_writes(module: str, tree: ast.Module) -> Iterator[Write]:
