@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
-_LONGEST = [_TESTS / name for name in ("simulation", "system", "properties")]
+_LONGEST = [_TESTS / name for name in ("simulation", "system", "properties", "scheduling", "store")]
 # These packages contain no SQL: SQLite shows their rules, and the store's own tests show that the databases agree.
 _ABOVE_THE_STORE = [_TESTS / name for name in ("api", "controllers", "mirror", "security", "services")]
 _FULL = "full"
@@ -25,7 +25,10 @@ settings.load_profile("reduced")
 
 
 def examples(number: int) -> int:
-    """Return the number of examples for a long property test: `number` in `make test-all`, a fifth in `make test`."""
+    """Return the number of examples for a long property test: `number` in `make test-all`, a fifth in `make test`.
+
+    The rounds of a race are examples too.
+    """
     return number if settings.get_current_profile_name() == _FULL else max(_FEWEST, number // _REDUCTION)
 
 

@@ -17,6 +17,7 @@ from tests.store.databases import on_sqlite
 
 Headers = dict[str, str]
 ROLES = {"ada": Role.USER, "dora": Role.DOMAIN_ADMIN, "root": Role.ADMIN, "paul": Role.PROJECT_ADMIN}
+SCOPES = ["all", pytest.param("work", marks=pytest.mark.slow), "read"]
 WORK = {"containers": [{"image": "nginx", "resources": {"cpu": "500m"}}]}
 
 
@@ -65,7 +66,7 @@ async def tenants(world: World, username: str, scope: str = "all", **more: Any) 
 
 @on_sqlite
 @pytest.mark.parametrize("username", ROLES)
-@pytest.mark.parametrize("scope", ["all", "work", "read"])
+@pytest.mark.parametrize("scope", SCOPES)
 async def test_objects_of_other_projects_do_not_exist_for_a_keypair(world: World, username: str, scope: str) -> None:
     mine = await tenants(world, username, scope)
     hidden = [
@@ -102,7 +103,7 @@ async def test_objects_of_other_projects_do_not_exist_for_a_keypair(world: World
 
 @on_sqlite
 @pytest.mark.parametrize("username", ROLES)
-@pytest.mark.parametrize("scope", ["all", "work", "read"])
+@pytest.mark.parametrize("scope", SCOPES)
 async def test_lists_of_a_keypair_hold_its_own_project_only(world: World, username: str, scope: str) -> None:
     mine = await tenants(world, username, scope)
     everyone = [] if username == "ada" else ["?everyone=true"]

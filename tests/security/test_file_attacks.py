@@ -25,10 +25,11 @@ from mooring.model.errors import MooringError
 from mooring.wire.agents.agent_protocol import RemovedVolume, Secret, VolumeSpec
 from tests.agent.builders import container, order
 from tests.security.attacker import UID, act, needs_root, nest, open_folder, swapping
+from tests.selection import examples
 
 pytestmark = needs_root
 
-ROUNDS = 400
+ROUNDS = examples(400)
 """Enough for each race to be won several times by code that checks a path and then uses it."""
 TENANT = Identity(UID, UID, (), "attacker")
 
@@ -197,6 +198,7 @@ def test_a_folder_moved_out_of_the_tree_that_is_removed_leads_nowhere_else(root:
     assert not work.exists()
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_the_limits_on_open_files_and_recursion_is_removed(root: Path):
     work = prepared(root).create_work(uuid4(), TENANT)
     depth = 5000

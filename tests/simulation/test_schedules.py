@@ -76,6 +76,7 @@ def test_the_same_seed_gives_the_same_trace(prepared: Prepared):
     assert schedules.run(prepared, 8).digest != first.digest
 
 
+@pytest.mark.slow
 def test_another_process_repeats_a_seed(prepared: Prepared):
     """Nothing depends on addresses in memory or on how strings are hashed."""
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -101,6 +101,7 @@ async def said(channel: Channel) -> dict[bool, bytes]:
     return found
 
 
+@pytest.mark.slow
 async def test_ten_megabytes_are_transferred_unchanged(harness: Harness, client: AsyncClient) -> None:
     given = os.urandom(10_000_000)
     async with client.run_command(harness.web, ["sh", "-c", "echo oops >&2; cat; exit 42"]) as channel:
