@@ -16,7 +16,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Self, TypeVar
 from uuid import UUID
 
-import aiosqlite
 import msgspec
 from sqlalchemy import (
     ARRAY,
@@ -41,6 +40,7 @@ from sqlalchemy.types import TypeEngine
 
 from mooring.model.events import Topic
 from mooring.store.core.engine import origin_of, writes_ledger_copies, written_topics
+from mooring.store.core.sqlite import driver_connection
 from mooring.store.core.types import UtcDateTime
 
 V = TypeVar("V")
@@ -82,7 +82,7 @@ class Statement:
         sql, parameters = self.prepared(connection.dialect.name, rows, values)
         if connection.dialect.name == "postgresql":
             return (await connection.exec_driver_sql(sql, parameters)).all()
-        return list(await driver(connection).execute_fetchall(sql, parameters))
+        return list(await driver_connection(connection).execute_fetchall(sql, parameters))
 
     def prepared(
         self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
@@ -323,7 +323,7 @@ class Writes:
                 result = await connection.exec_driver_sql(one.sql, one.parameters)
                 answers += _checked(one, result.all()) if one.is_query else _checked(one, [(result.rowcount,)])
             return answers
-        opened: Any = driver(connection)
+        opened: Any = driver_connection(connection)
         try:
             # In one call to the thread of the connection: each call waits for the other threads of this process.
             made: list[Sequence[Sequence[Any]]] = await opened._execute(_execute_all, opened._conn, self._prepared)
@@ -382,14 +382,6 @@ def _checked(one: _Prepared, found: Sequence[Sequence[Any]]) -> list[Sequence[Se
     if one.expected is not None and found[0][0] != one.expected:
         raise NotAsExpected
     return [found] if one.is_query and one.expected is None else []
-
-
-def driver(connection: AsyncConnection) -> aiosqlite.Connection:
-    """Return the SQLite driver's connection, which runs a query in one call to its thread, without a cursor."""
-    assert connection.sync_connection is not None
-    found = connection.sync_connection.connection.driver_connection
-    assert isinstance(found, aiosqlite.Connection)
-    return found
 
 
 def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -37,6 +37,7 @@ from mooring.store.core.postgres import CHANNEL, ConnectionCloser, connect, repl
 from mooring.store.core.sqlite import (
     AUTOCOMMIT,
     Checkpoints,
+    commit_with,
     driver_connection,
     in_driver_thread,
     prepare,
@@ -160,16 +161,16 @@ class Database:
             async with self.engine.begin() as connection:
                 topics = written_topics(connection)
                 topics.clear()
-                before = (await driver_connection(connection)).total_changes if self._mark is not None else 0
+                before = driver_connection(connection).total_changes if self._mark is not None else 0
                 result = await work(connection)
                 if notify and self.dialect == "postgresql" and configuration.CHANGED in topics:
                     # Delivered to the other processes when, and only if, this transaction commits.
                     payload = f"{self.origin} {encode_topics({configuration.CHANGED})}"
                     await connection.execute(select(func.pg_notify(CHANNEL, payload)))
                 if self._checkpoints is not None:
-                    await self._checkpoints.count(connection)
-                if self._mark is not None and (await driver_connection(connection)).total_changes != before:
-                    number = await in_driver_thread(connection, self._mark.count_up)
+                    self._checkpoints.count(connection)
+                if self._mark is not None and driver_connection(connection).total_changes != before:
+                    number = await commit_with(connection, self._mark.count_up)
             if self._mark is not None and number is not None:
                 # The commit is done in any case, and a mark that is too low causes no false alarm.
                 with suppress(OSError):

@@ -7,6 +7,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import aiosqlite
@@ -89,20 +90,57 @@ def _execute_many(connection: sqlite3.Connection, operation: str, parameters: An
         return _Outcome(None, cursor.rowcount, cursor.lastrowid, ())
 
 
+class _Driver(aiosqlite.Connection):
+    """A connection that begins a transaction together with its first statement, in one call to its thread."""
+
+    begin: str | None = None
+    """The statement that begins the transaction, until the first one is executed."""
+    abandoned = False
+    """Nobody waited for the end of a call, so its thread may still begin a transaction."""
+
+    async def _execute(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        begin, self.begin = self.begin, None
+        work = fn if begin is None else partial(_begin_and, self._conn, begin, fn)
+        try:
+            return await super()._execute(work, *args, **options)  # type: ignore[no-untyped-call]
+        except asyncio.CancelledError:
+            self.abandoned = True
+            raise
+
+
+def _begin_and(connection: sqlite3.Connection, begin: str, work: Callable[..., R], *args: Any, **options: Any) -> R:
+    try:
+        connection.execute(begin)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error
+    return work(*args, **options)
+
+
 class _Connection(AsyncAdapt_aiosqlite_connection):
     __slots__ = ()
     _cursor_cls: Any = _Cursor
 
+    def commit(self) -> None:
+        # A transaction without a statement was never begun, and `commit_with` has ended it already.
+        if self._end_unbegun():
+            super().commit()
+
     def rollback(self) -> None:
         # SQLAlchemy ends every use of a connection with it, also where no transaction was begun.
-        driver: Any = self._connection
-        if driver.in_transaction:
+        if self._end_unbegun():
             super().rollback()
+
+    def _end_unbegun(self) -> bool:
+        """Return whether a transaction has begun, or may have."""
+        driver: Any = self._connection
+        driver.begin = None
+        abandoned, driver.abandoned = driver.abandoned, False
+        return abandoned or bool(driver.in_transaction)
 
 
 async def _open_file(file: str, **options: Any) -> aiosqlite.Connection:
     """Open a connection as SQLAlchemy does; if that fails, end its thread before the event loop that it reports to."""
-    connection = aiosqlite.connect(file, **options)
+    connection = _Driver(partial(sqlite3.connect, file, **options), iter_chunk_size=64)
     connection._thread.daemon = True
     try:
         return await connection
@@ -136,12 +174,8 @@ def prepare(engine: AsyncEngine, begin: str) -> None:
     def start(connection: SyncConnection) -> None:
         if connection.get_execution_options().get(AUTOCOMMIT):
             return
-        # Without a cursor, which would be opened and closed in the thread of the connection.
-        opened: Any = connection.connection.dbapi_connection
-        try:
-            opened.run_async(lambda driver: driver.execute(begin))
-        except sqlite3.Error as error:
-            raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error
+        opened: Any = connection.connection.driver_connection
+        opened.begin = begin
 
 
 class Checkpoints:
@@ -152,9 +186,9 @@ class Checkpoints:
         self._changes = self._checkpointed = 0
         self._running: asyncio.Task[None] | None = None
 
-    async def count(self, writer: AsyncConnection) -> None:
+    def count(self, writer: AsyncConnection) -> None:
         """Store how many rows the writer has changed since it was opened."""
-        self._changes = (await driver_connection(writer)).total_changes
+        self._changes = driver_connection(writer).total_changes
 
     def start_if_due(self) -> None:
         idle = self._running is None or self._running.done()
@@ -169,7 +203,7 @@ class Checkpoints:
     async def _checkpoint(self) -> None:
         try:
             async with self._reader.connect() as connection:
-                await (await driver_connection(connection)).execute_fetchall("pragma wal_checkpoint(passive)")
+                await driver_connection(connection).execute_fetchall("pragma wal_checkpoint(passive)")
         except (DBAPIError, sqlite3.Error) as error:
             # The writer then does it within a commit.
             _log.warning("The SQLite log could not be checkpointed", error=str(error))
@@ -177,12 +211,28 @@ class Checkpoints:
 
 async def in_driver_thread(connection: AsyncConnection, work: Callable[[sqlite3.Connection], R]) -> R:
     """Run `work` in the thread of a SQLite connection, in one call."""
-    opened: Any = await driver_connection(connection)
+    opened: Any = driver_connection(connection)
     found: R = await opened._execute(work, opened._conn)
     return found
 
 
-async def driver_connection(connection: AsyncConnection) -> aiosqlite.Connection:
-    found = (await connection.get_raw_connection()).driver_connection
+async def commit_with(connection: AsyncConnection, last: Callable[[sqlite3.Connection], R]) -> R:
+    """Run `last` in the thread of a SQLite connection and commit its transaction, in one call."""
+
+    def work(opened: sqlite3.Connection) -> R:
+        try:
+            found = last(opened)
+            opened.commit()
+        except sqlite3.Error as error:
+            raise DBAPIError.instance("COMMIT", None, error, sqlite3.Error) from error
+        return found
+
+    return await in_driver_thread(connection, work)
+
+
+def driver_connection(connection: AsyncConnection) -> aiosqlite.Connection:
+    """Return the driver's connection, which runs a query in one call to its thread, without a cursor."""
+    assert connection.sync_connection is not None
+    found = connection.sync_connection.connection.driver_connection
     assert isinstance(found, aiosqlite.Connection)
     return found

@@ -1,0 +1,93 @@
+"""Transactions of SQLite begin with their first statement, in the same call to the thread of the connection."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from mooring.clock import now
+from mooring.store.core import sqlite
+from mooring.store.core.engine import Connection, Database
+from mooring.store.core.sqlite import driver_connection
+from mooring.store.tenancy import domains
+from tests.store.databases import on_sqlite
+
+pytestmark = on_sqlite
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
+    """The calls to the threads of connections."""
+    made: list[Callable[..., Any]] = []
+    execute = sqlite._Driver._execute
+
+    async def noted(self: Any, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        made.append(fn)
+        return await execute(self, fn, *args, **options)
+
+    monkeypatch.setattr(sqlite._Driver, "_execute", noted)
+    return made
+
+
+async def test_write_of_one_statement_takes_two_calls(database: Database, calls: list[Callable[..., Any]]):
+    await database.write(lambda c: domains.ensure(c, "warm", now()))
+    calls.clear()
+
+    async def work(connection: Connection) -> None:
+        await connection.execute(text("UPDATE domains SET name = name || '-x'"))
+        assert driver_connection(connection).in_transaction
+
+    await database.write(work)
+    assert len(calls) == 2
+    async with database.read() as connection:
+        found = (await connection.execute(text("SELECT name FROM domains"))).scalars().all()
+        assert all(name.endswith("-x") for name in found)
+
+
+async def test_transaction_without_a_statement_takes_no_call(database: Database, calls: list[Callable[..., Any]]):
+    async def nothing(_connection: Connection) -> int:
+        return 7
+
+    await database.write(lambda c: domains.ensure(c, "warm", now()))
+    calls.clear()
+    assert await database.write(nothing) == 7
+    assert calls == []
+
+
+async def test_failed_transaction_leaves_nothing_behind(database: Database):
+    async def work(connection: Connection) -> None:
+        await connection.execute(text("UPDATE domains SET name = name || '-x'"))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await database.write(work)
+    async with database.read() as connection:
+        found = (await connection.execute(text("SELECT name FROM domains"))).scalars().all()
+        assert not any(name.endswith("-x") for name in found)
+    await database.write(lambda c: domains.ensure(c, "next", now()))
+
+
+async def test_write_cancelled_while_it_begins_does_not_block_the_next(database: Database):
+    """The thread begins the transaction although nobody waits for it any more."""
+    holder = sqlite3.connect(str(database.url.database), isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    begun = asyncio.Event()
+
+    async def work(connection: Connection) -> None:
+        opened: Any = driver_connection(connection)
+        begun.set()
+        await opened._execute(opened._conn.execute, "SELECT 1")
+
+    writing = asyncio.create_task(database.write(work))
+    await begun.wait()
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.sleep(0)
+    holder.execute("ROLLBACK")
+    holder.close()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await database.write(lambda c: domains.ensure(c, "next", now()))
