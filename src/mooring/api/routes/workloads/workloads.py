@@ -30,6 +30,7 @@ from mooring.api.serializers import (
 from mooring.api.streams.long_polls import watch
 from mooring.api.streams.open_connections import LAST_MESSAGE_SECONDS, AccessRevoked, OpenConnection
 from mooring.api.streams.server_proxy import forward_request, forwarding_target
+from mooring.api.submission_route import SubmissionRoute
 from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.tenancy.access import (
@@ -77,7 +78,6 @@ _FIRST_OUTPUT_SECONDS = 2.0
 _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 
 
-@router.post("", status_code=202, operation_id="submit_workload", responses=problems(403, 404, 409, 412))
 async def submit(
     services: Served,
     principal: Submitter,
@@ -92,6 +92,17 @@ async def submit(
     accepted = await services.submissions.submit(principal, request, key=idempotency_key, before_commit=waiting)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/workloads/{accepted.id}"
     return accepted
+
+
+router.add_api_route(
+    "",
+    submit,
+    methods=["POST"],
+    status_code=202,
+    operation_id="submit_workload",
+    responses=problems(403, 404, 409, 412),
+    route_class_override=SubmissionRoute,
+)
 
 
 @router.post("/dry-run", operation_id="dry_run_workload", responses=problems(403, 404, 409, 412))
