@@ -8,6 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.concurrency.keyed_locks import KeyedLocks
 from mooring.model.errors import Conflict, MooringError, NotAllowed
 from mooring.model.tenancy.access import not_there
 from mooring.model.tenancy.tenants import Principal
@@ -28,6 +29,7 @@ class ActingProjects:
         self._configuration = configuration or ConfigurationVersion()
         self._version = self._configuration.number
         self._cache: dict[tuple[UUID, str | UUID], tuple[float, ProjectAccess | None]] = {}
+        self._locks: KeyedLocks[tuple[UUID, str | UUID]] = KeyedLocks()
 
     async def resolve(self, principal: Principal, project: str | None, *, create_keypair: bool = True) -> Principal:
         """Return the principal as it acts in a project.
@@ -68,18 +70,26 @@ class ActingProjects:
         return found
 
     async def _project_access(self, user_id: UUID, project: str | UUID) -> ProjectAccess | None:
-        time, version = asyncio.get_running_loop().time(), self._configuration.number
-        if version != self._version:
-            self._cache, self._version = {}, version
-        at, access = self._cache.get((user_id, project), (-_CACHE_SECONDS, None))
-        if time - at >= _CACHE_SECONDS:
+        if (known := self._cached(user_id, project)) is not None:
+            return known[1]
+        async with self._locks.hold((user_id, project)):
+            if (known := self._cached(user_id, project)) is not None:
+                return known[1]
+            time, version = asyncio.get_running_loop().time(), self._configuration.number
             async with self._database.read() as connection:
                 access = await keypairs.project_access(connection, user_id, project)
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
             if version == self._version:
                 self._cache[user_id, project] = time, access
-        return access
+            return access
+
+    def _cached(self, user_id: UUID, project: str | UUID) -> tuple[float, ProjectAccess | None] | None:
+        if self._version != self._configuration.number:
+            self._cache, self._version = {}, self._configuration.number
+        found = self._cache.get((user_id, project))
+        fresh = found is not None and asyncio.get_running_loop().time() - found[0] < _CACHE_SECONDS
+        return found if fresh else None
 
     async def _create_keypair(self, user_id: UUID, project_id: UUID) -> str:
         self._cache.clear()

@@ -1,5 +1,6 @@
 """Cached logins: most requests need no query for theirs, and a revocation counts from the next request on."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -23,8 +24,8 @@ def some_login() -> Login:
     return Login(Principal(ids[0], "ada", Role.USER, ids[1], ids[2], "key"), None)
 
 
-async def queries_during(world: World, headers: dict[str, str]) -> int:
-    """Return the number of queries for accounts that a request causes."""
+async def queries_during(world: World, headers: dict[str, str], *, requests: int = 1) -> int:
+    """Return the number of queries for accounts that concurrent requests cause."""
     found: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -33,7 +34,8 @@ async def queries_during(world: World, headers: dict[str, str]) -> int:
     engine = world.services.database._reader.sync_engine
     event.listen(engine, "before_cursor_execute", note)
     try:
-        assert (await world.client.get("/api/workloads", headers=headers)).status_code == 200
+        sent = (world.client.get("/api/workloads", headers=headers) for _ in range(requests))
+        assert {answer.status_code for answer in await asyncio.gather(*sent)} == {200}
     finally:
         event.remove(engine, "before_cursor_execute", note)
     return sum("token_epoch" in statement for statement in found)
@@ -90,3 +92,7 @@ def test_nothing_is_cached_without_a_version():
     cache = LoginCache()
     cache.add(SHOWN, some_login(), cache.version, NOW)
     assert cache.find(SHOWN, NOW) is None
+
+
+async def test_concurrent_requests_of_one_credential_share_a_query(world: World):
+    assert await queries_during(world, await world.user("ada"), requests=5) == 1

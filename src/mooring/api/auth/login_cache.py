@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from mooring.api.auth.logins import Login
+from mooring.concurrency.keyed_locks import KeyedLocks
 from mooring.store.control.configuration_version import ConfigurationVersion
 
 _LIFETIME = timedelta(seconds=1)
@@ -26,11 +28,16 @@ class LoginCache:
         self._key = secrets.token_bytes(32)
         self._logins: OrderedDict[bytes, tuple[Login, int, datetime]] = OrderedDict()
         """By a keyed digest of the credential, so that no credential is kept; the newest comes last."""
+        self._locks: KeyedLocks[bytes] = KeyedLocks()
 
     @property
     def version(self) -> int:
         """The version of the configuration, to be read before the query for a login."""
         return 0 if self._version is None else self._version.number
+
+    def lookup(self, authorization: bytes) -> AbstractAsyncContextManager[None]:
+        """Return a context in which no other request looks up this credential; look into the cache again inside."""
+        return self._locks.hold(self._digest(authorization))
 
     def find(self, authorization: bytes, now: datetime) -> Login | None:
         found = self._logins.get(self._digest(authorization)) if self._logins else None

@@ -107,17 +107,11 @@ async def _login(
 
 async def authenticated(services: Services, connection: HTTPConnection) -> Login:
     """Return the login of a request or WebSocket by its credential; raise NotAuthenticated if that is not valid."""
-    shown, now = authorization(connection.scope), services.now()
-    login = services.logins.find(shown, now)
+    shown = authorization(connection.scope)
+    login = services.logins.find(shown, services.now())
     if login is None:
-        version = services.logins.version
-        try:
-            login = await _verified(services, shown.decode("latin-1"))
-        except NotAuthenticated:
-            # A credential that was revoked is not its user's flow any more.
-            services.load.credentials.remember(shown, None)
-            raise
-        services.logins.add(shown, login, version, now)
+        async with services.logins.lookup(shown):
+            login = services.logins.find(shown, services.now()) or await _look_up(services, shown)
     services.load.seen(login.principal)
     # Every successful use keeps the credential known.
     services.load.credentials.remember(shown, login.principal.user_id)
@@ -126,6 +120,18 @@ async def authenticated(services: Services, connection: HTTPConnection) -> Login
         raise Unavailable("this credential has just become valid again; send the request once more", code="try-again")
     address = _address(services, connection, shown)
     return replace(login, principal=replace(login.principal, address=address))
+
+
+async def _look_up(services: Services, shown: bytes) -> Login:
+    version, now = services.logins.version, services.now()
+    try:
+        login = await _verified(services, shown.decode("latin-1"))
+    except NotAuthenticated:
+        # A credential that was revoked is not its user's flow any more.
+        services.load.credentials.remember(shown, None)
+        raise
+    services.logins.add(shown, login, version, now)
+    return login
 
 
 async def _verified(services: Services, shown: str) -> Login:
