@@ -81,6 +81,16 @@ async def test_draining_replaces_replicas_and_leaves_sessions_alone(harness: Har
     assert [t.attempt for t in await harness.tasks(service)] == [2]
 
 
+async def test_placements_concern_the_loop_only_while_a_node_loses_tasks(harness: Harness, loop: DrainingLoop):
+    assert loop.watching
+    node = await harness.node("n1")
+    await loop.once()
+    assert not loop.watching
+    await harness.drain(node)
+    await loop.once()
+    assert loop.watching
+
+
 async def test_sessions_end_when_the_time_of_a_drain_is_over_and_go_on_elsewhere_if_they_can(
     harness: Harness, clock: Clock, loop: DrainingLoop
 ):

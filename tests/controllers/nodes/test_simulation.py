@@ -9,10 +9,12 @@ import pytest
 
 from mooring.clock import now as really_now
 from mooring.controllers.leadership import loops
+from mooring.controllers.leadership.topics import CHARGED, STARTED
 from mooring.controllers.nodes import simulation
 from mooring.controllers.nodes.simulation import SimulationLoop
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import InvalidInput
+from mooring.model.events import Topics
 from mooring.model.workloads.simulation import Behaviour, behaviour_of
 from tests.store.harness import Harness
 
@@ -90,3 +92,17 @@ def test_labels_of_the_simulation_are_checked():
     for wrong in ({"simulation/second": "5"}, {"simulation/load": "101"}, {"simulation/exit-code": "-1"}):
         with pytest.raises(InvalidInput):
             behaviour_of(wrong)
+
+
+async def test_start_has_only_topics_that_need_no_iteration_of_this_loop(harness: Harness):
+    await harness.node("sim", simulated=True)
+    loop = SimulationLoop(harness.fenced)
+    await harness.submit("work")
+    await harness.place()
+    commits: list[Topics] = []
+    harness.database.on_commit.append(commits.append)
+    assert (await loop.once()).announced
+    assert len(commits) == 1
+    assert commits[0] is not None
+    assert commits[0] <= STARTED | CHARGED
+    assert not (await loop.once()).announced

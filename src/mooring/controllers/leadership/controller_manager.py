@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mooring.binding.binder import Binder
 from mooring.controllers.leadership.loop_reports import ReportLoop
 from mooring.controllers.leadership.loops import Work, keep_running
-from mooring.controllers.leadership.topics import PLACED, ROUTINE, STARTED, SUBMITTED, UNSCHEDULABLE, Group
+from mooring.controllers.leadership.topics import CHARGED, PLACED, ROUTINE, STARTED, SUBMITTED, UNSCHEDULABLE, Group
 from mooring.controllers.nodes.draining import DrainingLoop
 from mooring.controllers.nodes.node_health import NodeHealthLoop
 from mooring.controllers.nodes.quarantine import QuarantineLoop
@@ -102,8 +102,10 @@ class ControllerManager:
         # The view follows placements and starts of its own term without haste: no pending work waits for them.
         self._passes = self._concerned(UNSCHEDULABLE, can_wait=PLACED | STARTED)
         self._changes = self._concerned(ROUTINE)
-        self._placements = self._concerned(SUBMITTED | UNSCHEDULABLE | STARTED)
-        self._occupancy = self._concerned(SUBMITTED | UNSCHEDULABLE)
+        # A start charges its tenants anew, and no other commit does that alone.
+        self._placements = self._concerned(SUBMITTED | UNSCHEDULABLE | STARTED | CHARGED)
+        arrivals = SUBMITTED | UNSCHEDULABLE
+        self._occupancy = signal.subscribe(Subscription(lambda: arrivals if self._draining.watching else ROUTINE))
         self._deadlines = self._concerned(UNSCHEDULABLE | PLACED)
         rolling = ROUTINE - STARTED
         self._replicas = signal.subscribe(Subscription(lambda: rolling if self._rollouts.rolling else ROUTINE))

@@ -22,6 +22,7 @@ PLACED: Group = frozenset(
         ("tenant", events.USAGE),
     }
 )
+CHARGED: Group = frozenset({("tenant", events.USAGE)})
 STARTED: Group = frozenset(
     {
         ("workload", WorkloadStatus.PREPARING.value),

@@ -34,12 +34,15 @@ class DrainingLoop:
     def __init__(self, database: FencedDatabase) -> None:
         self._database = database
         self.alarm = Alarm()
+        self.watching = True
+        """Some node loses tasks, now or at a known time: only then do placements and starts concern this loop."""
 
     async def once(self) -> bool:
         async with self._database.read() as connection:
             found = await drains.find_departures(connection, now())
             departing = await _spared(connection, found.departing)
         self.alarm.set(found.next_at)
+        self.watching = found.watching
         if departing:
             log_applied(await self._database.write(self._send_away))
         if found.warnings:

@@ -20,7 +20,7 @@ from mooring.model.reasons import Reason
 from mooring.model.workloads.simulation import Behaviour, behaviour_of
 from mooring.store.commit import holds, transitions
 from mooring.store.commit.commit_logging import log_applied
-from mooring.store.commit.locked_workloads import lock_owners
+from mooring.store.commit.locked_workloads import load
 from mooring.store.commit.status_changes import Applied, Change
 from mooring.store.core.engine import Connection
 from mooring.store.workloads import simulated_tasks
@@ -61,12 +61,15 @@ class SimulationLoop:
         async def free(connection: Connection, _term: int) -> int:
             return await transitions.free_lost(connection, lost, now())
 
+        moved = [*changes, *ends]
+        ending = {change.task_id for change in ends}
+        owners = {step.workload_id for step in steps} | {t.workload_id for t in running if t.task_id in ending}
+
         async def work(connection: Connection, term: int) -> Applied:
-            if held:
-                # Lock order: all workloads before any task.
-                await lock_owners(connection, [step.task_id for step in steps])
+            # Lock order: all workloads before any task.
+            loaded = await load(connection, workload_ids=owners, naming=[change.task_id for change in moved])
             await holds.mark_prepared(connection, held, now())
-            return await transitions.apply(connection, [*changes, *ends], actor="simulation", now=now(), term=term)
+            return await transitions.apply(connection, moved, actor="simulation", now=now(), term=term, loaded=loaded)
 
         if lost:
             await self._database.write(free)

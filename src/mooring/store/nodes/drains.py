@@ -65,17 +65,19 @@ class DrainStatus:
     """Time of the next departure that depends on time alone."""
     warnings: list[DepartureWarning]
     """Warnings for sessions that must leave for a booking and have not been warned yet."""
+    watching: bool
+    """Tasks have to leave some node, because of its state or of a booking."""
+
+
+_LOSING_TASKS = select(nodes).where(
+    # Silent nodes are skipped: their agents cannot be notified.
+    nodes.c.status.not_in(list(SILENT)),
+    or_(nodes.c.draining, cast(nodes.c.taints, Text).like(f'%"{Effect.NO_EXECUTE}"%')),
+)
 
 
 async def find_departures(connection: AsyncConnection, now: datetime) -> DrainStatus:
-    found = await connection.execute(
-        select(nodes).where(
-            # Silent nodes are skipped: their agents cannot be notified.
-            nodes.c.status.not_in(list(SILENT)),
-            or_(nodes.c.draining, cast(nodes.c.taints, Text).like(f'%"{Effect.NO_EXECUTE}"%')),
-        )
-    )
-    by_id = {row.id: row for row in found}
+    by_id = {row.id: row for row in await connection.execute(_LOSING_TASKS)}
     booked = await booking_departures.departures(connection, now)
     departing: list[DepartingTask] = []
     later: list[datetime] = [] if booked.next_at is None else [booked.next_at]
@@ -102,7 +104,8 @@ async def find_departures(connection: AsyncConnection, now: datetime) -> DrainSt
     departing += [each for each in await _companions(connection, gangs) if each.task_id not in known]
     empty = [row.id for row in by_id.values() if row.draining and row.drained_at is None and row.id not in occupied]
     coming = [each for each in coming if each.at > now]
-    return DrainStatus(departing, empty, min(later, default=None), await _not_yet_sent(connection, coming))
+    warnings = await _not_yet_sent(connection, coming)
+    return DrainStatus(departing, empty, min(later, default=None), warnings, bool(by_id or booked.nodes))
 
 
 def _warning(task: AnyRow, departure: Departure) -> DepartureWarning:

@@ -16,7 +16,7 @@ from mooring.store.tables import node_resources, nodes, tasks, workloads
 
 _CPU = "cpu"
 _STEPS = (
-    select(tasks.c.id, tasks.c.status, workloads.c.labels)
+    select(tasks.c.id, tasks.c.workload_id, tasks.c.status, workloads.c.labels)
     .join(nodes, nodes.c.id == tasks.c.node_id)
     .join(workloads, workloads.c.id == tasks.c.workload_id)
     .where(
@@ -33,6 +33,7 @@ _STEPS = (
 
 class Step(NamedTuple):
     task_id: UUID
+    workload_id: UUID
     status: TaskStatus
     behaves: bool
     """The labels of its workload set an end or a load."""
@@ -41,13 +42,14 @@ class Step(NamedTuple):
 async def steps(connection: AsyncConnection) -> list[Step]:
     """Return the tasks that need the next step an agent would take."""
     return [
-        Step(id, TaskStatus(status), SECONDS in labels or LOAD in labels)
-        for id, status, labels in await connection.execute(_STEPS)
+        Step(id, workload_id, TaskStatus(status), SECONDS in labels or LOAD in labels)
+        for id, workload_id, status, labels in await connection.execute(_STEPS)
     ]
 
 
 class Running(NamedTuple):
     task_id: UUID
+    workload_id: UUID
     node_id: UUID
     started_at: datetime
     labels: Mapping[str, str]
@@ -59,7 +61,7 @@ async def running(connection: AsyncConnection) -> list[Running]:
     """Return the running tasks whose labels set an end or a load."""
     labels = workloads.c.labels
     rows = await connection.execute(
-        select(tasks.c.id, tasks.c.node_id, tasks.c.started_at, labels, tasks.c.requested_slots)
+        select(tasks.c.id, tasks.c.workload_id, tasks.c.node_id, tasks.c.started_at, labels, tasks.c.requested_slots)
         .join(nodes, nodes.c.id == tasks.c.node_id)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
@@ -69,7 +71,10 @@ async def running(connection: AsyncConnection) -> list[Running]:
         )
         .order_by(tasks.c.id)
     )
-    return [Running(id, node, at, given, int(slots.get(_CPU, 0))) for id, node, at, given, slots in rows]
+    return [
+        Running(id, workload_id, node_id, at, given, int(slots.get(_CPU, 0)))
+        for id, workload_id, node_id, at, given, slots in rows
+    ]
 
 
 async def load_percents(connection: AsyncConnection) -> dict[UUID, tuple[int, float]]:
