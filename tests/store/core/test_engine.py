@@ -356,3 +356,19 @@ async def test_change_of_the_configuration_is_notified_to_other_processes(databa
     finally:
         listening.cancel()
     assert version.number == before + 1
+
+
+@on_sqlite
+async def test_concurrent_writes_announce_their_own_topics(database: Database):
+    announced: list[Topics] = []
+    database.on_commit.append(announced.append)
+
+    async def write(kind: str) -> None:
+        async def work(connection: Connection) -> None:
+            await events.append(connection, [events.NewEvent("task", new_id(), 1, kind)], now())
+
+        await database.write(work)
+
+    kinds = [f"kind-{number}" for number in range(8)]
+    await asyncio.gather(*map(write, kinds))
+    assert sorted(announced, key=str) == sorted(({("task", kind)} for kind in kinds), key=str)

@@ -171,11 +171,13 @@ class Database:
                     self._checkpoints.count(connection)
                 if self._mark is not None and driver_connection(connection).total_changes != before:
                     number = await commit_with(connection, self._mark.count_up)
+                # The next transaction on this connection may begin before this task continues.
+                written = frozenset(topics)
             if self._mark is not None and number is not None:
                 # The commit is done in any case, and a mark that is too low causes no false alarm.
                 with suppress(OSError):
                     self._mark.write(number)
-            return result, frozenset(topics)
+            return result, written
 
         try:
             result, topics = await retry(attempt)
