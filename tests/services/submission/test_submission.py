@@ -13,8 +13,10 @@ from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.tenancy.tenants import Principal
 from mooring.services.submission import group_commit
+from mooring.services.submission.context_loader import ContextLoader
 from mooring.services.submission.submission import SubmissionService
-from mooring.store.core.engine import Database
+from mooring.store.control.configuration_version import ConfigurationVersion
+from mooring.store.core.engine import Connection, Database
 from mooring.store.tables import users, workloads
 from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.store.databases import on_sqlite
@@ -58,6 +60,26 @@ async def test_simultaneous_submissions_share_a_transaction(harness: Harness):
     # One for the first that arrived, one for those that came meanwhile; a few more where the machine is busy.
     assert len(received) < 25
     assert await harness.findings() == []
+
+
+@on_sqlite
+async def test_concurrent_submissions_read_a_changed_configuration_once(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    configuration, read = ConfigurationVersion(), list[None]()
+    submissions = SubmissionService(harness.database, configuration=configuration)
+    await submissions.submit(harness.principal, request("first"))
+    refresh = ContextLoader._refresh
+
+    async def noted(self: ContextLoader, connection: Connection) -> Any:
+        read.append(None)
+        return await refresh(self, connection)
+
+    monkeypatch.setattr(ContextLoader, "_refresh", noted)
+    configuration.receive(None)
+    names = [f"w{number}" for number in range(8)]
+    assert await outcomes(submissions, harness.principal, *map(request, names)) == names
+    assert len(read) == 1
 
 
 @on_sqlite

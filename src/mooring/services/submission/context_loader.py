@@ -90,6 +90,7 @@ class ContextLoader:
         self._served: Mapping[UUID, frozenset[str]] = {}
         self._offered: Mapping[UUID, frozenset[str]] = {}
         self._policies: dict[str, Policy] = {}
+        self._reading = asyncio.Lock()
 
     async def load(
         self, principal: Principal, requests: Sequence[WorkloadRequest], *, read_only: bool = False
@@ -114,22 +115,35 @@ class ContextLoader:
         resolved = await self._acting_projects.resolve_all(principal, asked.projects, create_keypair=create_keypair)
         principals = [each for each in resolved.values() if not isinstance(each, MooringError)]
         access_keys = {each.access_key for each in principals}
-        stale = self._is_stale(asked)
+        known_policies = await self._current_policies(asked, access_keys)
         found = _NOTHING
-        # A concurrent call may replace `self._policies` meanwhile.
-        known_policies = self._policies
-        if stale or asked.need_lookup or not access_keys <= known_policies.keys():
+        if asked.need_lookup:
             async with self._database.read() as connection:
-                if stale:
-                    known_policies = await self._refresh(connection)
                 found = await _look_up(connection, principal, {each.project_id for each in principals}, asked)
-                await _add_policies(connection, known_policies, access_keys)
         return {
             project: each
             if isinstance(each, MooringError)
             else self._context(each, known_policies[each.access_key], found)
             for project, each in resolved.items()
         }
+
+    async def _current_policies(self, asked: _References, access_keys: Set[str]) -> Mapping[str, Policy]:
+        """Return the policies of these keypairs, after a refresh of the cache if it is due.
+
+        One call at a time reads: the others that find the cache outdated wait for it.
+        """
+        known = self._policies
+        if access_keys <= known.keys() and not self._is_stale(asked):
+            return known
+        async with self._reading:
+            # Later calls may replace `self._policies`.
+            known, stale = self._policies, self._is_stale(asked)
+            if stale or not access_keys <= known.keys():
+                async with self._database.read() as connection:
+                    if stale:
+                        known = await self._refresh(connection)
+                    await _add_policies(connection, known, access_keys)
+            return known
 
     def _context(self, principal: Principal, policy: Policy, found: _Found) -> SubmissionContext:
         return SubmissionContext(
