@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from mooring.scheduling.autoscaling.column_generation import (
     Covering,
     Programme,
-    Real,
-    Whole,
     valuable,
 )
+from mooring.scheduling.solver import Real, Whole
 
 _ROUNDS = 40
 _CLOSE = 0.995

@@ -15,8 +15,9 @@ from benchmarks.configuration import bound
 from mooring.model.nodes.node_templates import NodeTemplate, ScaleUp, Stock
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling import Cluster, Registry
-from mooring.scheduling.autoscaling.column_generation import Covering, Whole
+from mooring.scheduling.autoscaling.column_generation import Covering
 from mooring.scheduling.autoscaling.node_requests import scale_up
+from mooring.scheduling.solver import Whole
 
 TASKS = 20_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

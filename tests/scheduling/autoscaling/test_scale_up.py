@@ -152,6 +152,9 @@ class TestRequestedNodes:
         assert promised(answer) == {each.workload.id: 3 for each in waiting}
         # 201.42 cores: 12.6 large nodes, which cost 453 if every core could be used.
         assert answer.cost <= 453 * 1.08
+        # The bound is for merged kinds of the least requests, so it is a little below 453.
+        assert answer.packing is not None
+        assert 440 <= answer.packing.bound <= answer.packing.cost == answer.cost
         place_as_promised(answer, [each.workload for each in waiting])
 
 

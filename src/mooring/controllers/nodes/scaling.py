@@ -21,6 +21,7 @@ from mooring.model.nodes.node import Node
 from mooring.model.nodes.node_templates import (
     OPEN,
     NodeTemplate,
+    PackingCost,
     ScaleRequest,
     ScaleRequestStatus,
     ScaleUp,
@@ -247,7 +248,10 @@ class ScalingLoop:
     async def _write(self, at: datetime, changes: _Changes, connection: Connection, term: int) -> None:
         await scale_requests.insert_new(connection, changes.new, now=at, term=term)
         for request in changes.new:
-            _log.info(f"Pool {request.pool} asks for nodes of template {request.template}: {len(request.wanted)}")
+            proven = _shown_packing(request.packing)
+            _log.info(
+                f"Pool {request.pool} asks for nodes of template {request.template}: {len(request.wanted)}{proven}"
+            )
         for node in changes.resumed:
             await nodes.set_draining(connection, node.id, False, actor=_ACTOR, now=at)
             _log.info(f"Node {node.name} is wanted again and takes work")
@@ -349,9 +353,16 @@ def _requests(answer: ScaleUp, at: datetime) -> list[ScaleRequest]:
             expires_at=late_at(at, addition.template),
             created_at=at,
             next_attempt_at=at,
+            packing=answer.packing,
         )
         for addition in answer.additions
     ]
+
+
+def _shown_packing(packing: PackingCost | None) -> str:
+    if packing is None:
+        return ""
+    return f" (the packed nodes cost {packing.cost:,}; no packing costs less than {packing.bound:,})"
 
 
 def _unmet(answer: ScaleUp, refused: Mapping[str, str]) -> tuple[Unmet, ...]:

@@ -160,12 +160,25 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
+class PackingCost:
+    """The cost of the new nodes for tasks that request amounts only: nodes are packed with them at the least cost."""
+
+    cost: int
+    """In the unit of the pool's goal: the cost of the templates, or the number of nodes."""
+    bound: int
+    """Proven: no packing of these tasks costs less."""
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleUp:
     additions: tuple[Addition, ...] = ()
     unmet: Mapping[UUID, Reason] = field(default_factory=dict)
     """By unschedulable workload, the reason why no more nodes are requested for it."""
     not_before: datetime | None = None
     """No nodes are requested until then."""
+    packing: PackingCost | None = None
+    """The cost of the packed nodes among them; None if there are none."""
 
     @property
     def cost(self) -> int:
@@ -197,6 +210,8 @@ class ScaleRequest:
     error: str | None = None
     """The last delivery error."""
     delivered_at: datetime | None = None
+    packing: PackingCost | None = None
+    """Of the scale-up that it belongs to."""
     version: int = 1
 
     @property

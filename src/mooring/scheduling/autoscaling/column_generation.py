@@ -3,7 +3,8 @@
 A pattern is the set of tasks that one node of a template holds. A linear programme determines the number of nodes per
 pattern. It begins with one pattern per kind. The prices (dual values) give the cost of a task of each kind in the
 current solution, and patterns that are worth more than their node at these prices are added until none is found. The
-solution is rounded down to whole nodes, and the remaining tasks are covered pattern by pattern.
+solution is rounded down to whole nodes, and the remaining tasks are covered pattern by pattern. Prices also prove a
+lower bound of the cost, whatever the packing.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Whole: TypeAlias = NDArray[np.int64]
-Real: TypeAlias = NDArray[np.float64]
+from mooring.scheduling.solver import INFINITY, LinearProgramme, PatternSearch, Real, Whole
 
 _ROUNDS = 200
 """Maximum rounds of adding patterns; the solution is good long before."""
-_PIVOTS = 400
-"""Maximum pivots in a round."""
-_FRESH = 64
-"""Pivots after which the inverse is recomputed, because rounding errors add up."""
+_BOUND_ROUNDS = 8
+"""Maximum rounds of adding the best patterns of the exact search, which tighten the bound."""
+_CLOSE = 0.99
+"""A bound of this part of the solution's cost is good enough."""
 _SMALL = 1e-9
 _GAIN = 1e-4
 """A pattern that saves less than this fraction of its cost is not worth another round."""
@@ -63,35 +63,44 @@ Pricing: TypeAlias = Callable[[Covering, Whole, Real], tuple[Whole, Whole]]
 """Returns the templates and counts of valuable patterns at given prices, with a maximum number of tasks per kind."""
 
 
-def cover(covering: Covering, demand: Whole) -> list[Pattern]:
-    """Return patterns that hold exactly `demand` tasks of every kind. Each kind must fit some template."""
-    programme = Programme(covering, demand)
+class Cover(NamedTuple):
+    """Patterns that hold all tasks, and a proven lower bound of the cost of any patterns that do."""
+
+    patterns: list[Pattern]
+    bound: float
+
+
+def cover(covering: Covering, demand: Whole) -> Cover:
+    """Return patterns that hold exactly `demand` tasks of every kind. Each kind must fit some template.
+
+    Many kinds are merged for the packing, but not for the bound.
+    """
+    _, merged, sizes = similar(covering, demand)
+    programme = Programme(merged, sizes)
     programme.solve(valuable)
+    bound = programme.bound() if len(sizes) == len(demand) else _bound_of_merged(covering, demand)
     chosen: list[Pattern] = []
-    left = demand.copy()
+    left = sizes.copy()
     for template, counts, times in programme.answer():
         nodes = int(times + _SMALL)
         if nodes:
             used = np.minimum(counts * nodes, left)
             chosen += _exactly(template, counts, nodes, used)
             left -= used
-    prices = programme.prices.clip(min=0.0)
+    prices = programme.prices
     while left.any():
-        templates, patterns = valuable(covering, left, prices)
-        best = int(np.argmax((patterns @ prices + _SMALL * patterns.sum(axis=1)) / covering.cost[templates]))
+        templates, patterns = valuable(merged, left, prices)
+        best = int(np.argmax((patterns @ prices + _SMALL * patterns.sum(axis=1)) / merged.cost[templates]))
         counts = patterns[best]
         held = counts > 0
         nodes = int((left[held] // counts[held]).min())
         chosen.append(Pattern(int(templates[best]), counts, nodes))
         left -= counts * nodes
-    return chosen
+    return Cover(chosen, bound)
 
 
 class Programme:
-    """The linear programme over the patterns known so far, solved by the primal simplex method.
-
-    The first columns are surplus tasks of each kind, which cost nothing. Patterns of a single kind follow.
-    """
+    """The linear programme over the patterns known so far. It begins with one pattern per kind."""
 
     def __init__(self, covering: Covering, demand: Whole) -> None:
         self.covering = covering
@@ -101,35 +110,32 @@ class Programme:
         each = np.where(alone > 0, covering.cost / np.maximum(alone, 1), np.inf)
         cheapest = each.argmin(axis=1)
         first = np.diag(alone[np.arange(kinds), cheapest])
-        self._columns: Real = np.hstack((-np.eye(kinds), first))
-        self._costs: Real = np.concatenate((np.zeros(kinds), covering.cost[cheapest]))
-        self._templates: Whole = np.concatenate((np.full(kinds, -1), cheapest))
-        self._basis = np.arange(kinds, 2 * kinds)
-        self._inverse: Real
-        self._level: Real
-        self._renew()
+        self._patterns: Whole = first
+        self._templates: Whole = cheapest
+        self._programme = LinearProgramme(demand.astype(np.float64), np.full(kinds, INFINITY))
+        self._add(cheapest, first)
 
     @property
     def prices(self) -> Real:
-        """The cost of one more task of each kind (the dual values)."""
-        return self._costs[self._basis] @ self._inverse
+        """The cost of one more task of each kind (the dual values), at least 0."""
+        return self._programme.prices.clip(min=0.0)
 
     @property
     def value(self) -> float:
-        return float(self._costs[self._basis] @ self._level)
+        return self._programme.value
 
     def answer(self) -> list[tuple[int, Whole, float]]:
         """Return template, counts and number of nodes of the patterns in use."""
         return [
-            (int(self._templates[column]), self._columns[:, column].round().astype(np.int64), float(level))
-            for column, level in zip(self._basis.tolist(), self._level.tolist(), strict=True)
-            if column >= len(self.demand) and level > _SMALL
+            (int(self._templates[column]), self._patterns[column], float(level))
+            for column, level in enumerate(self._programme.levels.tolist())
+            if level > _SMALL
         ]
 
     def solve(self, pricing: Pricing) -> None:
         """Add patterns until pricing finds none that would save anything."""
         for _ in range(_ROUNDS):
-            if not self.improve(*pricing(self.covering, self.demand, self.prices.clip(min=0.0))):
+            if not self.improve(*pricing(self.covering, self.demand, self.prices)):
                 return
 
     def improve(self, templates: Whole, patterns: Whole) -> bool:
@@ -141,38 +147,54 @@ class Programme:
         saving = best[worth[best] > 1 + _GAIN]
         if not len(saving):
             return False
-        self._columns = np.hstack((self._columns, patterns[saving].T))
-        self._costs = np.concatenate((self._costs, self.covering.cost[templates[saving]]))
+        self._patterns = np.vstack((self._patterns, patterns[saving]))
         self._templates = np.concatenate((self._templates, templates[saving]))
-        self._pivot()
+        self._add(templates[saving], patterns[saving])
         return True
 
-    def _pivot(self) -> None:
-        for pivot in range(_PIVOTS):
-            reduced = self._costs - self.prices @ self._columns
-            entering = int(reduced.argmin())
-            if reduced[entering] > -_SMALL * max(self._costs[entering], 1.0):
-                return
-            direction = self._inverse @ self._columns[:, entering]
-            bounded = direction > _SMALL
-            if not bounded.any():
-                return
-            steps = np.full(len(direction), np.inf)
-            steps[bounded] = self._level[bounded] / direction[bounded]
-            leaving = int(steps.argmin())
-            self._basis[leaving] = entering
-            if pivot % _FRESH == _FRESH - 1:
-                self._renew()
-                continue
-            row = self._inverse[leaving] / direction[leaving]
-            self._inverse -= np.outer(direction, row)
-            self._inverse[leaving] = row
-            self._level = (self._level - direction * steps[leaving]).clip(min=0.0)
-            self._level[leaving] = steps[leaving]
+    def bound(self) -> float:
+        """Return a proven lower bound of the cost, and add the best patterns that prove it."""
+        searches = _searches(self.covering, self.demand)
+        best = 0.0
+        for _ in range(_BOUND_ROUNDS):
+            prices = self.prices
+            found = [search.best(prices) for search in searches]
+            best = max(best, _proven(self.covering, self.demand, prices, [each.bound for each in found]))
+            patterns = np.array([each.counts for each in found])
+            if best >= self.value * _CLOSE or not self.improve(np.arange(len(patterns)), patterns):
+                break
+        return best
 
-    def _renew(self) -> None:
-        self._inverse = np.linalg.inv(self._columns[:, self._basis]).astype(np.float64)
-        self._level = (self._inverse @ self.demand).clip(min=0.0)
+    def _add(self, templates: Whole, patterns: Whole) -> None:
+        self._programme.add(self.covering.cost[templates].astype(np.float64), patterns.astype(np.float64))
+        self._programme.solve()
+
+
+def _bound_of_merged(covering: Covering, demand: Whole) -> float:
+    """Return a lower bound for many kinds: the classes request the least of their kinds, which costs no more."""
+    _, merged, sizes = similar(covering, demand, least=True)
+    programme = Programme(merged, sizes)
+    programme.solve(valuable)
+    return programme.bound()
+
+
+def _searches(covering: Covering, demand: Whole) -> list[PatternSearch]:
+    """Return by template the search for the most valuable pattern."""
+    scale = np.maximum(covering.capacity.max(axis=0), 1)
+    uses = (covering.requests / scale).T
+    return [
+        PatternSearch(uses, capacity / scale, np.where(allowed, demand, 0))
+        for capacity, allowed in zip(covering.capacity, covering.allowed.T, strict=True)
+    ]
+
+
+def _proven(covering: Covering, demand: Whole, prices: Real, worth: list[float]) -> float:
+    """Return the value of all tasks at prices at which no pattern is worth more than its node (Farley's bound).
+
+    `worth`: by template, at least the value of its most valuable pattern.
+    """
+    most = max((each / cost for each, cost in zip(worth, covering.cost.tolist(), strict=True)), default=1.0)
+    return float(demand @ prices) / max(most, 1.0)
 
 
 def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whole]:
@@ -203,10 +225,11 @@ def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whol
         left -= number[:, None] * covering.requests[kind]
 
 
-def similar(covering: Covering, demand: Whole) -> tuple[Whole, Covering, Whole]:
+def similar(covering: Covering, demand: Whole, *, least: bool = False) -> tuple[Whole, Covering, Whole]:
     """Merge similar kinds. Return the class of each kind, the covering of the classes, and the tasks per class.
 
-    A class requests the maximum of its kinds, so that any of its tasks can stand for another. The kinds of a class are
+    A class requests the maximum of its kinds, so that any of its tasks can stand for another; with `least`, the
+    minimum. The kinds of a class are
     allowed on the same templates, and the class with the largest spread is split first.
     """
     kinds = len(demand)
@@ -224,9 +247,10 @@ def similar(covering: Covering, demand: Whole) -> tuple[Whole, Covering, Whole]:
     for number, of_class in enumerate(members):
         classes[of_class] = number
     sizes = np.array([demand[of_class].sum() for of_class in members])
-    largest = np.array([covering.requests[of_class].max(axis=0) for of_class in members])
+    of_classes = [covering.requests[of_class] for of_class in members]
+    merged = np.array([each.min(axis=0) if least else each.max(axis=0) for each in of_classes])
     allowed = np.array([covering.allowed[of_class[0]] for of_class in members])
-    return classes.reshape(-1), Covering(largest, covering.capacity, allowed, covering.cost), sizes
+    return classes.reshape(-1), Covering(merged, covering.capacity, allowed, covering.cost), sizes
 
 
 def _width(shares: Real, demand: Whole, members: NDArray[np.intp]) -> float:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from math import ceil
 from uuid import UUID
 
 import numpy as np
@@ -19,6 +20,7 @@ from mooring.model.nodes.node import Node
 from mooring.model.nodes.node_templates import (
     Addition,
     Goal,
+    PackingCost,
     ScaleUp,
     ScalingRules,
     Stock,
@@ -29,7 +31,6 @@ from mooring.model.resources.slots import slot_type
 from mooring.model.workloads.workload import OnInsufficient, Workload
 from mooring.scheduling.autoscaling.column_generation import (
     Covering,
-    Whole,
     cover,
     similar,
 )
@@ -42,10 +43,13 @@ from mooring.scheduling.plugins.evaluation import INFEASIBLE, Evaluations
 from mooring.scheduling.plugins.profiles import Profile
 from mooring.scheduling.plugins.protocols import DependsOn, Offer, OrderingContext
 from mooring.scheduling.scheduler import Scheduler
+from mooring.scheduling.solver import Whole
 
 NO_TEMPLATE = "no-template"
 """The reason code for workloads that fit no node template."""
 _ENDLESS = 1 << 40
+_ROUNDING = 1e-4
+"""Tolerance when a bound is rounded up to the next whole cost."""
 
 
 def copy_of(cluster: Cluster) -> Cluster:
@@ -86,6 +90,10 @@ class ScaleUpTrial:
         self._incurable: set[UUID] = set()
         self.limited = False
         """Some workload stays unserved only because of a limit."""
+        self._packed: set[UUID] = set()
+        """The new nodes that were packed by column generation."""
+        self._least_cost = 0.0
+        """The proven lower bound of what their tasks cost on new nodes, without the limits."""
         for number, stock in enumerate(stocks):
             for tasks in stock.coming:
                 new = self._open(number, coming=True)
@@ -131,7 +139,16 @@ class ScaleUpTrial:
             ]
             if any(asked):
                 additions.append(Addition(template, tuple(filter(None, asked))))
-        return ScaleUp(tuple(additions), unmet)
+        return ScaleUp(tuple(additions), unmet, packing=self._packing())
+
+    def _packing(self) -> PackingCost | None:
+        """Return the cost of the packed nodes with its bound; None if no packed node is requested."""
+        packed = [new for new in self._nodes.values() if new.node.id in self._packed and new.tasks]
+        if not packed:
+            return None
+        cost = sum(int(self._costs[new.template]) for new in packed)
+        # Costs are whole numbers, so that a bound is rounded up.
+        return PackingCost(cost, min(ceil(self._least_cost - _ROUNDING), cost), len(packed))
 
     def _place_promised(self, workloads: Sequence[Workload]) -> list[Workload]:
         """Place tasks on the nodes that were requested for them. Return the workloads with the remaining tasks."""
@@ -232,6 +249,7 @@ class ScaleUpTrial:
         for number in np.flatnonzero(~allowed.any(axis=1)).tolist():
             self._incurable.update(groups[shapes[number]].left)
         requests, capacity = self._amounts(shapes)
+        initial = True
         while True:
             available = np.array([self._addable_nodes(number) > 0 for number in range(len(self._templates))])
             demand = np.array([groups[shape].total for shape in shapes])
@@ -240,26 +258,32 @@ class ScaleUpTrial:
                 break
             covering = Covering(requests[kinds], capacity, allowed[kinds] & available, self._costs)
             open_groups = [groups[shapes[kind]] for kind in kinds.tolist()]
-            self._place(self._open_planned(covering, demand[kinds], open_groups))
+            self._place(self._open_planned(covering, demand[kinds], open_groups, initial=initial))
             self._close_unused()
+            initial = False
             if sum(groups[shape].total for shape in shapes) == demand.sum():
                 break
         for number, shape in enumerate(shapes):
             if groups[shape].left:
                 self._give_up(np.flatnonzero(allowed[number]).tolist(), groups[shape].left)
 
-    def _open_planned(self, covering: Covering, demand: Whole, groups: Sequence[_Group]) -> list[_Entry]:
+    def _open_planned(
+        self, covering: Covering, demand: Whole, groups: Sequence[_Group], *, initial: bool
+    ) -> list[_Entry]:
         """Add the nodes of a covering as far as the limits allow. Return the tasks for each node."""
-        classes, merged, sizes = similar(covering, demand)
+        classes, _, sizes = similar(covering, demand)
         members = [np.flatnonzero(classes == number) for number in range(len(sizes))]
         tasks = [np.repeat(of_class, demand[of_class]) for of_class in members]
         given = [0] * len(sizes)
         entries: list[_Entry] = []
-        for pattern in cover(merged, sizes):
+        found = cover(covering, demand)
+        if initial:
+            self._least_cost += found.bound
+        for pattern in found.patterns:
             for _ in range(pattern.nodes):
                 if self._addable_nodes(pattern.template) <= 0:
                     break
-                self._open(pattern.template)
+                self._packed.add(self._open(pattern.template).node.id)
                 for number in np.flatnonzero(pattern.counts).tolist():
                     first, last = given[number], given[number] + int(pattern.counts[number])
                     given[number] = last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.nodes.node_templates import OPEN, ScaleRequest, ScaleRequestStatus
+from mooring.model.nodes.node_templates import OPEN, PackingCost, ScaleRequest, ScaleRequestStatus
 from mooring.store.control import events
 from mooring.store.core.batch_sql import among
 from mooring.store.core.types import AnyRow
@@ -28,6 +29,7 @@ async def insert_new(connection: AsyncConnection, new: Sequence[ScaleRequest], *
                 template=request.template,
                 wanted=[{str(workload): count for workload, count in node.items()} for node in request.wanted],
                 nodes=len(request.wanted),
+                packing=None if request.packing is None else asdict(request.packing),
                 created_at=request.created_at,
                 version=request.version,
                 **_values(request, now),
@@ -130,5 +132,6 @@ def _request(row: AnyRow) -> ScaleRequest:
         next_attempt_at=row.next_attempt_at,
         error=row.error,
         delivered_at=row.delivered_at,
+        packing=None if row.packing is None else PackingCost(**row.packing),
         version=row.version,
     )

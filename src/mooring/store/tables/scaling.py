@@ -30,6 +30,8 @@ scale_requests = Table(
     # For each requested node: the workloads that it is for, and how many of their tasks.
     Column("wanted", json_type(), nullable=False),
     Column("nodes", Integer, nullable=False),
+    # The cost of the scale-up's packed nodes and its proven bound: a `PackingCost` of the model.
+    Column("packing", json_type()),
     # Number of nodes that have joined.
     Column("joined", Integer, nullable=False, server_default=text("0")),
     Column("attempts", Integer, nullable=False, server_default=text("0")),

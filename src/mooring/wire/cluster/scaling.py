@@ -92,6 +92,16 @@ class TemplateList(Answer):
     templates: list[TemplateView]
 
 
+class PackingView(Answer):
+    """The cost of the new nodes for tasks that request amounts only."""
+
+    cost: int
+    """In the unit of the pool's goal: the cost of the templates, or the number of nodes."""
+    bound: int
+    """Proven: no packing of these tasks costs less."""
+    nodes: int
+
+
 class ScaleRequestView(Answer):
     """Nodes of one template that a pool has requested."""
 
@@ -103,6 +113,8 @@ class ScaleRequestView(Answer):
     joined: int
     workloads: list[UUID]
     """The workloads that need them."""
+    packing: PackingView | None = None
+    """Of the scale-up that it belongs to; None if its nodes were not packed."""
     attempts: int
     """Attempts to deliver the request."""
     next_attempt_at: datetime | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -19,6 +20,7 @@ from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.views import scaling as views
 from mooring.wire.cluster.scaling import (
     AdviceView,
+    PackingView,
     ScaleRequestView,
     ScalingView,
     TemplateDevice,
@@ -134,6 +136,7 @@ def _request_view(request: ScaleRequest) -> ScaleRequestView:
         nodes=len(request.wanted),
         joined=request.joined,
         workloads=sorted({workload for node in request.wanted for workload in node}),
+        packing=None if request.packing is None else PackingView(**asdict(request.packing)),
         attempts=request.attempts,
         next_attempt_at=request.next_attempt_at,
         error=request.error,

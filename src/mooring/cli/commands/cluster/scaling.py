@@ -70,6 +70,7 @@ _REQUEST_COLUMNS = (
     Column("JOINED", number=True),
     Column("AGE", number=True),
     Column("ATTEMPTS", number=True),
+    Column("COST/BOUND", number=True, wide=True),
     Column("ERROR", cut=True),
 )
 _UNMET_COLUMNS = (Column("NO NODES FOR"), Column("POOL"), Column("REASON", cut=True))
@@ -255,5 +256,6 @@ def _request_row(request: ScaleRequestView) -> list[Cell]:
         f"{request.joined}/{request.nodes}",
         age(request.created_at),
         str(request.attempts),
+        "" if request.packing is None else f"{request.packing.cost}/{request.packing.bound}",
         shortened(request.error or "", _ERROR_SHOWN),
     ]

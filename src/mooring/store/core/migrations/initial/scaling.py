@@ -34,6 +34,7 @@ def create() -> None:
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("wanted", json_type(), nullable=False),
         sa.Column("nodes", sa.Integer(), nullable=False),
+        sa.Column("packing", json_type(), nullable=True),
         sa.Column("joined", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("attempts", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("next_attempt_at", UtcDateTime(), nullable=True),
