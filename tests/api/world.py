@@ -30,6 +30,7 @@ from mooring.model.policy.pools import PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.tenancy.tenants import Role
 from mooring.services.administration.audit import Auditor
+from mooring.services.administration.defragmentation import Defragmentation
 from mooring.services.administration.nodes import NodeAdmin
 from mooring.services.administration.pools import PoolAdmin
 from mooring.services.administration.quotas import QuotaAdmin
@@ -268,6 +269,7 @@ async def prepare(
         what_if=WhatIf(queries, Bounds(60, 4 << 30, niceness=0)),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
+        defragmentation=Defragmentation(database),
         quotas=QuotaAdmin(database),
         shares=Shares(database),
         volumes=VolumeAdmin(database),

@@ -16,6 +16,7 @@ from mooring.api.middleware.client_address import trusted_hosts
 from mooring.api.middleware.outermost import RequestMiddleware
 from mooring.api.routes.cluster import (
     console,
+    defragmentation,
     events,
     front_page,
     join_tokens,
@@ -97,6 +98,7 @@ EVERYTHING = (
     quarantine.router,
     join_tokens.router,
     pools.router,
+    defragmentation.router,
     scaling.router,
     accounting.router,
     timeline.router,

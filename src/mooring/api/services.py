@@ -22,6 +22,7 @@ from mooring.api.streams.event_feed import EventFeed
 from mooring.api.streams.open_connections import OpenConnections
 from mooring.security.encryption import SecretBox
 from mooring.services.administration.audit import Auditor
+from mooring.services.administration.defragmentation import Defragmentation
 from mooring.services.administration.nodes import NodeAdmin
 from mooring.services.administration.pools import PoolAdmin
 from mooring.services.administration.quotas import QuotaAdmin
@@ -135,6 +136,7 @@ class Services:
     what_if: WhatIf
     nodes: NodeAdmin
     pools: PoolAdmin
+    defragmentation: Defragmentation
     quotas: QuotaAdmin
     shares: Shares
     volumes: VolumeAdmin

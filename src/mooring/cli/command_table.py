@@ -128,6 +128,9 @@ ENTRIES = {
     "scaling": Entry(
         CLUSTER, "cluster.scaling", "Show requested nodes, work that no template fits, and nodes that may be removed."
     ),
+    "defrag": Entry(
+        CLUSTER, "cluster.defragmentation", "Plan and apply moves of running tasks that make capacity usable."
+    ),
     "free": Entry(
         CLUSTER,
         "cluster.free",

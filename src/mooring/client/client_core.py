@@ -14,7 +14,16 @@ from mooring.client.address import canonical_address, resolve_server
 from mooring.client.authentication import Authentication
 from mooring.client.connection import CONNECT_SECONDS, TIMEOUT_SECONDS
 from mooring.client.credentials import CredentialStore
-from mooring.client.operations import accounting, bookings, channels, core, project_secrets, rollouts, tenancy
+from mooring.client.operations import (
+    accounting,
+    bookings,
+    channels,
+    core,
+    defragmentation,
+    project_secrets,
+    rollouts,
+    tenancy,
+)
 from mooring.client.operations import scaling as scaling_operations
 from mooring.client.operations import uploads as upload_operations
 from mooring.client.operations import volumes as volume_operations
@@ -241,6 +250,8 @@ class ClientCore:
     put_node_template = Method(scaling_operations.put_node_template)
     remove_node_template = Method(scaling_operations.remove_node_template)
     scaling = Method(scaling_operations.scaling)
+    plan_defragmentation = Method(defragmentation.plan_defragmentation)
+    move_task = Method(defragmentation.move_task)
     quotas = Method(core.quotas)
     quota = Method(core.quota)
     change_quota = Method(core.change_quota)

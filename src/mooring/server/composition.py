@@ -59,6 +59,7 @@ from mooring.server.local_agent import local_agent
 from mooring.server.process import ServerProcess
 from mooring.server.resource_controller import ResourceController
 from mooring.services.administration.audit import Auditor
+from mooring.services.administration.defragmentation import Defragmentation
 from mooring.services.administration.nodes import NodeAdmin
 from mooring.services.administration.pools import PoolAdmin
 from mooring.services.administration.quotas import QuotaAdmin
@@ -212,6 +213,7 @@ def _services(
         what_if=WhatIf(queries, _what_if_bounds(settings)),
         nodes=node_admin,
         pools=PoolAdmin(database),
+        defragmentation=Defragmentation(database),
         quotas=QuotaAdmin(database),
         shares=Shares(database),
         volumes=VolumeAdmin(database),

@@ -10,7 +10,8 @@ from mooring.model.workloads.constraints import Effect, Taint, Toleration
 NODE_DRAINED = "node-drained"
 NOT_TOLERATED = "taint-not-tolerated"
 BOOKING_BEGINS = "booking-begins"
-LEAVING = frozenset({NODE_DRAINED, NOT_TOLERATED, BOOKING_BEGINS})
+DEFRAGMENTED = "defragmented"
+LEAVING = frozenset({NODE_DRAINED, NOT_TOLERATED, BOOKING_BEGINS, DEFRAGMENTED})
 """Reason codes of evictions."""
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from mooring.model.resources.devices import DeviceShare
 from mooring.model.resources.slots import Amounts
-from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.constraints import Constraints, HostPort
 from mooring.model.workloads.workload import Workload
 
 MAX_MOVES = 200
@@ -32,11 +32,13 @@ class PlacedTask:
     workload: Workload
     """As placement would see its replacement."""
     constraints: Constraints
-    """As the node counts them, with the assigned ports."""
+    """As the node counts them, without the assigned ports."""
     devices: tuple[DeviceShare, ...] = ()
     movable: bool = True
     lost_seconds: int = 0
     """The run time that is repeated if it moves."""
+    ports: tuple[HostPort, ...] = ()
+    """Its assigned node ports."""
 
 
 @dataclass(frozen=True, slots=True)

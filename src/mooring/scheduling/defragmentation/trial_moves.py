@@ -13,6 +13,7 @@ import numpy as np
 from mooring.model.policy.defragmentation import Move, PlacedTask
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster.arrays import Mask, Rows, Scores
+from mooring.scheduling.cluster.host_ports import with_host_ports
 from mooring.scheduling.cluster.shapes import Shape, shape_of
 from mooring.scheduling.cluster.trial import Trial
 from mooring.scheduling.cluster_state import Cluster
@@ -39,7 +40,10 @@ class TrialMoves:
         for task in placed:
             row = cluster.row_of(task.node_id)
             if row is not None:
-                self.on[row][task.task_id] = task
+                shown = with_host_ports(task.constraints, task.ports)
+                # The tasks were read after the cluster: those that it does not count yet stay.
+                counted = task.movable and cluster.placed_tasks.has(row, shown)
+                self.on[row][task.task_id] = replace(task, constraints=shown, movable=counted)
                 self._occupied[task.workload.id][task.node_id] += 1
 
     def mark(self) -> int:

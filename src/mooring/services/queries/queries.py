@@ -27,6 +27,7 @@ from mooring.scheduling.explain.explanation import Explanation as Explained
 from mooring.scheduling.plugins.profiles import Registry
 from mooring.scheduling.plugins.protocols import NO_FACTORS
 from mooring.scheduling.scheduler import MOST_AHEAD, Scheduler
+from mooring.services.queries.defragmentation import DefragmentationPlanner, PlanInput, copied
 from mooring.services.queries.free_capacity import free_in_pool, quota_headroom
 from mooring.services.queries.timeline import check_size, timeline_view
 from mooring.services.submission import secrets
@@ -39,12 +40,13 @@ from mooring.services.submission.submission_context import of_project
 from mooring.services.submission.submitted import as_workload
 from mooring.services.submission.translation import translate
 from mooring.store.core.engine import Connection, Database
-from mooring.store.nodes import nodes, pool_access, pools
+from mooring.store.nodes import nodes, placed_tasks, pool_access, pools, running_tasks
 from mooring.store.nodes.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed_workloads import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.store.workloads import dependencies, new_workloads
+from mooring.wire.cluster.defragmentation import DefragmentationPlan, DefragmentationRequest
 from mooring.wire.cluster.timeline import TimelineView
 from mooring.wire.tenancy.accounting import FreeCapacity
 from mooring.wire.workloads.explanation import Explanation, TaskPlacement
@@ -69,6 +71,7 @@ class Queries:
         self._registry.discover()
         self._validators = installed_validators()
         self._one_at_a_time = asyncio.Lock()
+        self._defragmentation = DefragmentationPlanner()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
         self._followed_at = 0.0
@@ -163,6 +166,37 @@ class Queries:
             left = await quota_headroom(connection, principal, now())
         free = [free_in_pool(found.name, found.policy, there, principal, left) for found in asked]
         return FreeCapacity(pools=free, quotas=left.shown())
+
+    async def defragmentation(self, pool: str, request: DefragmentationRequest) -> DefragmentationPlan:
+        """Plan moves in a pool that make capacity usable. Nothing moves."""
+        async with self._one_at_a_time:
+            mirror = await self._current()
+            if pool not in mirror.pools:
+                raise not_there(f"pool {pool!r}")
+            async with self._database.read() as connection:
+                placed = await placed_tasks.of_pool(
+                    connection,
+                    pool,
+                    now(),
+                    max_lost_seconds=request.max_lost_seconds,
+                    interactive=request.interactive,
+                )
+                budgets = (await running_tasks.budgets(connection)).allowed
+            scheduler, factors = self._scheduler(mirror.pools[pool]), mirror.factors.get(pool, NO_FACTORS)
+            admission = self._admission(mirror)
+            pending = await self._run(
+                partial(
+                    scheduler.queue_order,
+                    pool,
+                    list(mirror.queue.values()),
+                    now(),
+                    admission=admission,
+                    factors=factors,
+                )
+            )
+            cluster = await self._run(partial(copied, mirror.cluster))
+        state = PlanInput(cluster, scheduler.profile, placed, pending, budgets)
+        return await self._defragmentation.plan(pool, request, state)
 
     async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
         """Return the running, booked, planned and free amounts of the hours ahead, by pool or by node."""

@@ -36,6 +36,8 @@ class NewTask(NamedTuple):
     failures: int = 0
     revision: int = 1
     earlier: EarlierEnd = _NONE
+    nominated_node: str | None = None
+    """The node that it prefers."""
 
 
 def insert_tasks(writes: batch_sql.Writes, wanted: Sequence[NewTask], now: datetime) -> None:
@@ -60,7 +62,7 @@ def insert_tasks(writes: batch_sql.Writes, wanted: Sequence[NewTask], now: datet
                 "revision": new.revision,
                 "created_at": now,
             }
-            | (_columns(new.earlier) if replaces else {})
+            | (_columns(new) if replaces else {})
             for new in wanted
         ],
     )
@@ -72,9 +74,10 @@ def insert_tasks(writes: batch_sql.Writes, wanted: Sequence[NewTask], now: datet
     batch_sql.insert(writes, resource_allocations, ledger)
 
 
-def _columns(earlier: EarlierEnd) -> dict[str, Any]:
+def _columns(new: NewTask) -> dict[str, Any]:
     return {
-        "earlier_crashes": earlier.crashes,
-        "last_exit_code": earlier.exit_code,
-        "last_reason": earlier.reason,
+        "earlier_crashes": new.earlier.crashes,
+        "last_exit_code": new.earlier.exit_code,
+        "last_reason": new.earlier.reason,
+        "nominated_node": new.nominated_node,
     }

@@ -181,6 +181,8 @@ async def replace_tasks(
             row.failures + wanted[row.id].failed if locked[row.workload_id].alone else gang_failures[row.workload_id],
             row.newest if renewed else row.revision,
             EarlierEnd(wanted[row.id].crashes, row.exit_code, _last_reason(row)),
+            # A task on its nominated node was moved there; its own replacement goes anywhere.
+            None if row.node_name == row.nominated_node else row.nominated_node,
         )
         for row in replaced
     ]

@@ -172,6 +172,8 @@ tasks = Table(
     Column("occupied_slots", json_type(), nullable=False),
     # Ports of its node: [protocol, number] each; the copy of `port_allocations`.
     Column("ports", json_type()),
+    # Node that its replacement, or a pending task itself, prefers: it was moved there.
+    Column("nominated_node", String(63)),
     # Devices of its node by slot: [index, amount] each; the copy of `device_allocations`.
     Column("devices", json_type()),
     # When its agent was ready to start it: the first phase of a two-phase bind.

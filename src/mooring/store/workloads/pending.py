@@ -93,6 +93,7 @@ _PENDING_OF = (
     select(
         tasks.c.workload_id,
         tasks.c.revision,
+        tasks.c.nominated_node,
         tasks.c.id,
         tasks.c.task_index,
         tasks.c.attempt,
@@ -175,9 +176,13 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     given = await waiting_ids(connection) if ids is None else ids
     found = (await connection.execute(_WAITING, {"ids": given})).all() if given else []
     waits: dict[UUID, list[tuple[int, Task]]] = defaultdict(list)
+    nominations: dict[UUID, set[str]] = defaultdict(set)
     if found:
-        for workload_id, revision, *facts in await connection.execute(_PENDING_OF, {"ids": [row.id for row in found]}):
+        pending = await connection.execute(_PENDING_OF, {"ids": [row.id for row in found]})
+        for workload_id, revision, nominated, *facts in pending:
             waits[workload_id].append((revision, Task(*facts)))
+            if nominated is not None:
+                nominations[workload_id].add(nominated)
     rows = [row for row in found if row.id in waits or row.has_deferred]
     placed = await _placed_tasks(connection, [row.id for row in rows if row.has_placed])
     needed = await dependencies.of(connection, [row.id for row in rows if row.has_dependencies])
@@ -195,6 +200,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             _to_place(row, waits[row.id], revision_requests.get(row.id), ahead.get(row.id, frozenset())),
             placed.occupied.get(row.id, {}),
             failed_on=frozenset(placed.failed_on.get(row.id, ())),
+            nominated=frozenset(nominations.get(row.id, ())),
             needs=needed.get(row.id, ()),
             behind=(before[row.id],) if row.id in before else (),
             mounted=mounted.get(row.id, ()),
@@ -250,6 +256,7 @@ def as_workload(
     occupied: Mapping[UUID, int],
     *,
     failed_on: frozenset[UUID] = frozenset(),
+    nominated: frozenset[str] = frozenset(),
     needs: tuple[Dependency, ...] = (),
     behind: tuple[UUID, ...] = (),
     mounted: Sequence[Mounted] = (),
@@ -257,6 +264,11 @@ def as_workload(
 ) -> Workload:
     """Return a workload from its row, with `pool_name`, and its unplaced tasks. `override` replaces its request."""
     constraints = decode_constraints(row.constraints)
+    if nominated:
+        # Preferred to all other nodes; where the workload is bound to its designated nodes, it may use only those.
+        bound = constraints.designated_strictly
+        chosen = nominated & constraints.designated if bound else nominated
+        constraints = replace(constraints, designated=chosen or constraints.designated)
     seen = Workload(
         id=row.id,
         name=row.name,

@@ -235,6 +235,7 @@ def create() -> None:
         sa.Column("occupied_slots", json_type(), nullable=False),
         sa.Column("ports", json_type(), nullable=True),
         sa.Column("devices", json_type(), nullable=True),
+        sa.Column("nominated_node", sa.String(length=63), nullable=True),
         sa.Column("prepared_at", UtcDateTime(), nullable=True),
         sa.Column("preempted_by", Id(), nullable=True),
         sa.Column("requeue", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),

@@ -1,0 +1,16 @@
+"""Operations on defragmentation: plans of moves, and one move."""
+
+from __future__ import annotations
+
+from mooring.client.operations.operation import Operation, segment
+from mooring.wire.cluster.defragmentation import DefragmentationPlan, DefragmentationRequest, MoveRequest
+
+
+def plan_defragmentation(pool: str, request: DefragmentationRequest) -> Operation[DefragmentationPlan]:
+    """Moves of running tasks that make capacity usable. Nothing moves."""
+    return Operation("POST", f"/api/pools/{segment(pool)}/defragmentation", DefragmentationPlan, body=request)
+
+
+def move_task(pool: str, request: MoveRequest) -> Operation[None]:
+    """Evict a task so that its replacement goes to another node."""
+    return Operation("POST", f"/api/pools/{segment(pool)}/defragmentation/moves", type(None), body=request)
