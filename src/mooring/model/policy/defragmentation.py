@@ -79,7 +79,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A proven upper bound of what any number of moves can gain; without a value, the reason."""
+    """A proven upper bound of what any number of moves can gain; the reason why there is none, or why it is loose."""
 
     value: float | None
     reason: str | None = None

@@ -19,6 +19,7 @@ import numpy as np
 from mooring.model.policy.defragmentation import Gain, Move, PlacedTask, Plan, Start, Step
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.defragmentation.bound import bound
 from mooring.scheduling.defragmentation.evictions import evictions, nearest
 from mooring.scheduling.defragmentation.trial_moves import TrialMoves, moves_alone
 from mooring.scheduling.defragmentation.wanted import Wanted, wanted_of
@@ -62,6 +63,7 @@ def plan(
     gain: Gain = Gain.GPU,
     most: int = 10,
     budgets: Mapping[UUID, int] | None = None,
+    with_bound: bool = True,
 ) -> Plan:
     """Return at most `most` moves in order. The cluster is a copy, which the plan changes.
 
@@ -73,7 +75,17 @@ def plan(
         replace(task, movable=task.movable and moves_alone(task.workload) and spare.get(task.workload.id, 1) > 0)
         for task in placed
     ]
-    return _Planner(cluster, profile, pool, tasks, pending, gain, most).plan()
+    planner = _Planner(cluster, profile, pool, tasks, pending, gain, most)
+    wanted = [(each.sample, each.value, each.left) for each in planner.wanted]
+    found = planner.plan()
+    if not with_bound:
+        return found
+    proven = bound(cluster, profile, pool, tasks, wanted, gain)
+    if proven.value is None:
+        return replace(found, bound=proven)
+    # The bound counts all starts and empty nodes: the plan gains those that were not possible without moves.
+    value = max(round(proven.value - planner.without_moves, 3), found.gained)
+    return replace(found, bound=replace(proven, value=value))
 
 
 class _Planner:
@@ -92,21 +104,24 @@ class _Planner:
         self._most = most
         self._trial = TrialMoves(cluster, profile, tasks)
         self._rows = cluster.rows_of_pool(pool)[cluster.ready[cluster.rows_of_pool(pool)]].tolist()
-        self._wanted = wanted_of(gain, cluster, pool, pending)
+        self.wanted = wanted_of(gain, cluster, pool, pending)
         self._tasks = tasks
         self._steps: list[Step] = []
         self._emptied: set[int] = set()
         self._gained = 0.0
+        self.without_moves = 0.0
+        """The gain that needs no moves: requests that fit now, or nodes that are empty."""
         self._effort = _EFFORT
         self._heap: list[_Candidate] = []
 
     def plan(self) -> Plan:
         before = self._place_fitting()
+        self.without_moves = sum(self._value_of(start) for start in before)
         if self._gain is Gain.DRAIN_NODES:
             self._empty_nodes()
         else:
             self._serve()
-        asked = self._wanted[0].sample.request if self._gain is Gain.LARGEST_GANG and self._wanted else {}
+        asked = self.wanted[0].sample.request if self._gain is Gain.LARGEST_GANG and self.wanted else {}
         return Plan(
             self._gain,
             tuple(self._steps),
@@ -124,23 +139,23 @@ class _Planner:
     # --- requests
 
     def _serve(self) -> None:
-        for at in range(len(self._wanted)):
+        for at in range(len(self.wanted)):
             self._offer(at, self._rows)
         while self._heap and self._left and self._effort > 0:
             best = heapq.heappop(self._heap)
-            wanted = self._wanted[best.wanted]
+            wanted = self.wanted[best.wanted]
             if wanted.left < wanted.least or best.moves > self._left:
                 continue
             if wanted.least == 1 and best.version != self._trial.versions[best.row]:
                 continue
             changed = self._serve_gang(wanted) if wanted.least > 1 else self._serve_on(best)
             for row in changed:
-                for other in range(len(self._wanted)):
+                for other in range(len(self.wanted)):
                     self._offer(other, [row])
 
     def _offer(self, at: int, rows: Sequence[int]) -> None:
         """Add the candidates of a request on rows. A gang is one candidate, by the evictions of its first task."""
-        wanted = self._wanted[at]
+        wanted = self.wanted[at]
         if wanted.left < wanted.least:
             return
         may = self._trial.evaluation(wanted.sample).may_ever
@@ -173,7 +188,7 @@ class _Planner:
 
         A step that takes more moves than estimated goes back to the candidates if another may gain more per move.
         """
-        wanted, row = self._wanted[best.wanted], best.row
+        wanted, row = self.wanted[best.wanted], best.row
         mark, before = self._trial.mark(), self._trial.versions.copy()
         moves = self._clear(row, wanted.sample, barred=(row,))
         if moves is None or self._trial.place(wanted.sample, row) is None:
@@ -280,6 +295,7 @@ class _Planner:
         idle = {row for row in self._rows if self._cluster.tasks[row] == 0}
         occupied.sort(key=lambda row: (int(self._cluster.tasks[row]), row))
         self._emptied |= idle
+        self.without_moves = float(len(idle))
         for row in occupied:
             tasks = list(self._trial.on[row].values())
             count = int(self._cluster.tasks[row])
@@ -301,7 +317,7 @@ class _Planner:
     def _place_fitting(self) -> list[Start]:
         """Place the requests that fit now: they start without moves. Return them."""
         starts: list[Start] = []
-        for wanted in self._wanted:
+        for wanted in self.wanted:
             if wanted.least > 1:
                 continue
             while wanted.left:
@@ -325,7 +341,7 @@ class _Planner:
         self._steps.append(Step(tuple(moves), (*starts, *also), emptied))
 
     def _value_of(self, start: Start) -> float:
-        return next(each.value for each in self._wanted if each.sample.request == start.request)
+        return next(each.value for each in self.wanted if each.sample.request == start.request)
 
     def _changed_since(self, before: Mapping[int, int]) -> list[int]:
         return [row for row, version in self._trial.versions.items() if version != before.get(row, 0)]

@@ -68,8 +68,9 @@ class DefragmentationPlan(Answer):
     gang_before: int = 0
     """The tasks of the gang that fit without moves."""
     bound: float | None = None
-    """Proven: no number of moves gains more. None: not proven, for `bound_reason`."""
+    """Proven: no number of moves gains more. None: not computed, for `bound_reason`."""
     bound_reason: str | None = None
+    """Why there is no bound, or why it may be far above what is possible."""
 
 
 class MoveRequest(Request):

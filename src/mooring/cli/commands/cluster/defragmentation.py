@@ -105,8 +105,9 @@ def _show(found: DefragmentationPlan, output: Listing) -> None:
     if found.bound is None:
         show_line(f"Bound: {found.bound_reason}")
     else:
+        loose = f"; {found.bound_reason}" if found.bound_reason else ""
         gap = max(found.bound - found.gained, 0)
-        show_line(f"Bound: any number of moves gains at most {found.bound:g} ({gap:g} more)")
+        show_line(f"Bound: any number of moves gains at most {found.bound:g} ({gap:g} more){loose}")
 
 
 def _bought(step: StepView) -> str:

@@ -1,0 +1,71 @@
+"""Plans of moves and single moves over HTTP."""
+
+from typing import Any
+
+import pytest
+
+from mooring.model.lifecycle import TaskStatus as T
+from tests.api.world import World
+
+_PLAN = "/api/pools/simulated/defragmentation"
+
+
+async def running(world: World, headers: dict[str, str], name: str, node: str, gpus: int, **more: Any) -> str:
+    resources = {"cpu": "500m", "gpu": gpus}
+    containers = [{"image": "nginx", "resources": resources}]
+    workload_id = await world.submit(headers, name=name, containers=containers, **more)
+    await world.move(workload_id, T.SCHEDULED, T.PREPARING, T.RUNNING, node=node)
+    return workload_id
+
+
+async def fragmented(world: World, **more: Any) -> tuple[dict[str, str], str]:
+    """Return an admin and the id of a workload on n1, which has to leave for one that wants the whole node."""
+    for name in ("n1", "n2"):
+        await world.add_node(name, resources={"cpu": 8, "memory": "16Gi", "gpu": 4})
+    ada = await world.user("ada")
+    small = await running(world, ada, "small", "n1", 1, **more)
+    await running(world, ada, "session", "n2", 1, type="interactive")
+    await world.submit(ada, name="large", containers=[{"image": "nginx", "resources": {"cpu": 1, "gpu": 4}}])
+    return await world.admin(), small
+
+
+async def test_a_plan_moves_batch_work_and_says_what_starts(world: World):
+    admin, small = await fragmented(world)
+    answer = await world.client.post(_PLAN, json={"max_moves": 5}, headers=admin)
+    assert answer.status_code == 200
+    found = answer.json()
+    [step] = found["steps"]
+    assert [(move["workload_id"], move["source"], move["target"]) for move in step["moves"]] == [(small, "n1", "n2")]
+    assert [(start["workload"], start["node"]) for start in step["starts"]] == [("large", "n1")]
+    assert (found["gained"], found["moves"], found["movable"], found["placed"]) == (4, 1, 1, 2)
+    assert found["bound"] == pytest.approx(4, abs=0.1)
+
+
+async def test_work_that_is_not_preemptible_stays(world: World):
+    admin, _ = await fragmented(world, preemptible=False)
+    assert (await world.client.post(_PLAN, json={}, headers=admin)).json()["movable"] == 0
+    allowed = (await world.client.post(_PLAN, json={"interactive": True}, headers=admin)).json()
+    assert (allowed["movable"], allowed["gained"]) == (1, 4)
+
+
+async def test_only_admins_plan_and_input_is_checked(world: World):
+    ada = await world.user("eve")
+    assert (await world.client.post(_PLAN, json={}, headers=ada)).status_code == 403
+    admin = await world.admin()
+    for body in ({"max_moves": 0}, {"max_moves": 100_000}, {"gain": "speed"}, {"unknown": 1}):
+        assert (await world.client.post(_PLAN, json=body, headers=admin)).status_code == 422
+    assert (await world.client.post("/api/pools/none/defragmentation", json={}, headers=admin)).status_code == 404
+
+
+async def test_a_move_is_refused_once_the_task_left_its_node(world: World):
+    admin, _ = await fragmented(world)
+    found = (await world.client.post(_PLAN, json={}, headers=admin)).json()
+    [move] = found["steps"][0]["moves"]
+    body = {"plan": found["id"], "task_id": move["task_id"], "source": "n1", "target": "n2"}
+    wrong = await world.client.post(f"{_PLAN}/moves", json={**body, "source": "n2"}, headers=admin)
+    assert (wrong.status_code, wrong.json()["code"]) == (409, "plan-departed")
+    assert (await world.client.post(f"{_PLAN}/moves", json=body, headers=admin)).status_code == 204
+    again = await world.client.post(f"{_PLAN}/moves", json=body, headers=admin)
+    assert (again.status_code, again.json()["code"]) == (409, "plan-departed")
+    history = (await world.client.get("/api/workloads/small/history", headers=await world.token("ada"))).json()
+    assert any(f"from n1 to n2 by admin for plan {found['id']}" in (row["reason"] or "") for row in history["history"])
