@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import floor
 from typing import NamedTuple
 from uuid import UUID
 
@@ -28,6 +29,8 @@ from mooring.scheduling.plugins.profiles import Profile
 _EFFORT = 60_000
 """The maximum number of evictions searched and candidates tried (each counts as `_TRIED`) for one plan."""
 _TRIED = 20
+_ROUNDING = 1e-3
+"""Tolerance when a bound is rounded down to a whole number."""
 _EVICTIONS = 16
 """The maximum number of tasks that leave one node for a request."""
 _CHAIN_NODES = 24
@@ -84,7 +87,11 @@ def plan(
     if proven.value is None:
         return replace(found, bound=proven)
     # The bound counts all starts and empty nodes: the plan gains those that were not possible without moves.
-    value = max(round(proven.value - planner.without_moves, 3), found.gained)
+    value = proven.value - planner.without_moves
+    if gain is not Gain.GPU:
+        # Whole tasks and whole nodes.
+        value = float(floor(value + _ROUNDING))
+    value = max(round(value, 3), found.gained)
     return replace(found, bound=replace(proven, value=value))
 
 
