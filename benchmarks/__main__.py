@@ -37,6 +37,7 @@ NAMES = (
     "scaling",
     "packing",
     "console",
+    "defragmentation",
 )
 
 

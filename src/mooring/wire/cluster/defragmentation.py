@@ -70,7 +70,7 @@ class DefragmentationPlan(Answer):
     bound: float | None = None
     """Proven: no number of moves gains more. None: not computed, for `bound_reason`."""
     bound_reason: str | None = None
-    """Why there is no bound, or why it may be far above what is possible."""
+    """The reason for a missing bound, or for one that may be far above what is possible."""
 
 
 class MoveRequest(Request):
