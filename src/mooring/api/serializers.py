@@ -30,7 +30,7 @@ from mooring.store.views.timeslots import TimeslotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.store.workloads import option_columns, templates
 from mooring.wire.cluster.nodes import DeviceView, NodeView, SlotView, TaintView
-from mooring.wire.cluster.pools import PoolView
+from mooring.wire.cluster.pools import DemandView, PoolView
 from mooring.wire.tenancy.users import UserView
 from mooring.wire.workloads.history import AttemptRow, HistoryRow
 from mooring.wire.workloads.rollouts import RolloutView
@@ -139,6 +139,8 @@ def rollout_view(row: WorkloadRow) -> RolloutView:
 
 
 WaitsFor = Literal["room", "quota", "dependency", "time", "turn", "change"]
+_SHOWN_REQUESTS = 10
+"""Most requests that are shown of a pool's learned demand."""
 _WAITS_FOR: Mapping[str, WaitsFor] = {
     "dependencies-not-met": "dependency",
     "not-due-yet": "time",
@@ -397,8 +399,21 @@ def pool_view(row: PoolRow) -> PoolView:
         runtimes=list(row.runtimes),
         nodes=row.nodes,
         version=row.version,
+        learned_demand=_learned_demand(row),
         **policy,
     )
+
+
+def _learned_demand(row: PoolRow) -> list[DemandView]:
+    total = sum(each.tasks for each in row.learned_demand)
+    return [
+        DemandView(
+            request=format_amounts(each.request),
+            models=sorted(each.models),
+            percent=round(100 * each.tasks / total, 1),
+        )
+        for each in row.learned_demand[:_SHOWN_REQUESTS]
+    ]
 
 
 def user_view(user: User) -> UserView:

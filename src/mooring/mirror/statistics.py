@@ -12,18 +12,17 @@ from mooring.clock import now
 from mooring.mirror.fair_share import factors
 from mooring.model.policy.pools import Expectation, PoolPolicy
 from mooring.model.tenancy.fair_share import Factors
-from mooring.scheduling.cluster.typical_requests import TypicalRequest
+from mooring.scheduling.cluster.typical_requests import MOST_WEIGHT, TypicalRequest
 from mooring.scheduling.cluster_state import Cluster
 from mooring.store.core.engine import Connection, Database
-from mooring.store.nodes import nodes
+from mooring.store.nodes import learned_demand, nodes
 from mooring.store.nodes.pools import Pool
 from mooring.store.tenancy import fair_share
-from mooring.store.workloads import pending
 from mooring.store.workloads.run_times import RunTimes, usual
 
 _log = structlog.get_logger(__name__)
 _LOAD_SECONDS = 5.0
-_TYPICAL_SECONDS = 600.0
+_TYPICAL_SECONDS = 60.0
 _USUAL_SECONDS = 300.0
 _BY_PAST_USE = frozenset({"fair_share", "multi_factor"})
 _BY_WEIGHT = frozenset({"fair_queue"})
@@ -79,18 +78,21 @@ class Statistics:
         return changed
 
     async def read_typical_requests(self, connection: Connection, pools: Iterable[Pool], cluster: Cluster) -> None:
-        """Read the typical requests of pools that score by them; a change invalidates all scores."""
+        """Read the learned demand of pools that place by it; a change invalidates all scores."""
         time = asyncio.get_running_loop().time()
-        for pool in pools:
-            read_at = self._typical_read_at.get(pool.id, -_TYPICAL_SECONDS)
-            if not _uses_typical_requests(pool.policy) or time - read_at < _TYPICAL_SECONDS:
-                continue
+        due = [
+            pool
+            for pool in pools
+            if places_by_demand(pool.policy)
+            and time - self._typical_read_at.get(pool.id, -_TYPICAL_SECONDS) >= _TYPICAL_SECONDS
+        ]
+        stored = await learned_demand.stored(connection) if due else {}
+        for pool in due:
             self._typical_read_at[pool.id] = time
-            asked = await pending.typical_requests(connection, pool.id)
-            total = sum(common.tasks for common in asked)
-            typical = [
-                TypicalRequest(common.request, max(1, common.tasks * 1000 // total), common.models) for common in asked
-            ]
+            demand = stored.get(pool.id, [])
+            # Large gangs must not make the sum too large.
+            scale = sum(each.tasks for each in demand) // (MOST_WEIGHT // 2) + 1
+            typical = [TypicalRequest(each.request, max(each.tasks // scale, 1), each.models) for each in demand]
             if typical != list(cluster.devices.typical.get(pool.name, ())):
                 cluster.set_typical_requests(pool.name, typical)
 
@@ -113,7 +115,8 @@ class Statistics:
                 _log.exception(f"Use of pool {name} could not be read")
 
 
-def _uses_typical_requests(policy: PoolPolicy) -> bool:
+def places_by_demand(policy: PoolPolicy) -> bool:
+    """Return whether a scorer of the pool depends on the demand to come."""
     if policy.weights:
         return any(scorer in _BY_DEMAND for scorer, _ in policy.weights)
     return policy.profile == "gpu"

@@ -18,6 +18,7 @@ from mooring.controllers.nodes.simulation import SimulationLoop
 from mooring.controllers.nodes.suspicion import SuspicionLoop
 from mooring.controllers.scheduling.estimates import EstimatesLoop
 from mooring.controllers.scheduling.holds import HoldsLoop
+from mooring.controllers.scheduling.learned_demand import LearnedDemandLoop
 from mooring.controllers.scheduling.scheduling_loop import SchedulingLoop
 from mooring.controllers.scheduling.timeslots import TimeslotsLoop
 from mooring.controllers.upkeep.accounting import AccountingLoop
@@ -40,6 +41,7 @@ from mooring.store.core.engine import Database
 _PASS_SECONDS = 0.005
 """Pause between signalled passes, so that one decides on all that arrives together."""
 _BURST_SECONDS = 0.02
+_DEMAND_SECONDS = 60.0
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
 _SUSPICION_SECONDS = 10.0
@@ -95,6 +97,7 @@ class ControllerManager:
         self._retention = RetentionLoop(fenced, retention)
         self._accounting_seconds = accounting_interval_seconds
         self._accounting = AccountingLoop(fenced)
+        self._learned_demand = LearnedDemandLoop(fenced)
         self._audit = AuditLoop(fenced)
         self._audit_seconds = audit_interval_seconds
         self.states: list[LoopState] = []
@@ -148,6 +151,7 @@ class ControllerManager:
         resting = min(max_seconds, _IDLENESS_SECONDS)
         self._start(group, "idleness", self._idleness.once, lambda: resting)
         self._start(group, "accounting", self._accounting.once, lambda: self._accounting_seconds)
+        self._start(group, "learned demand", self._learned_demand.once, lambda: _DEMAND_SECONDS)
         self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS)
         if self._audit_seconds:
             self._start(group, "audit", self._audit.once, lambda: self._audit_seconds)

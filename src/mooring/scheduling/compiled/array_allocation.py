@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mooring.scheduling.cluster.arrays import Rows
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.compiled import layout
-from mooring.scheduling.compiled.expected_fill.arrays import FillArrays
+from mooring.scheduling.compiled.expected_fill.arrays import ROW_FIELDS, FillArrays
 from mooring.scheduling.compiled.key_layout import KeyLayout
 from mooring.scheduling.compiled.lowering import LoweredProfile
 from mooring.scheduling.compiled.request_tables import RequestTables
@@ -46,7 +46,7 @@ def new_nodes(cluster: Cluster, devices: NDArray[np.int64]) -> layout.Nodes:
         models=np.zeros(capacity, dtype=np.int64),
         fragmentation=np.full(capacity, layout.UNKNOWN, dtype=np.int64),
         device_scratch=np.zeros(devices.shape[1], dtype=np.int64),
-        fill=np.zeros((3, capacity), dtype=np.int32),
+        fill=np.zeros((ROW_FIELDS, capacity), dtype=np.int32),
     )
 
 

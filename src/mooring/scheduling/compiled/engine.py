@@ -460,10 +460,8 @@ class Engine:
             fields[layout.WHOLE_DEVICES], fields[layout.DEVICE_SHARE] = divmod(request.amount, WHOLE)
         if lowered.expected_fill:
             fields[layout.FILL_POOL] = self._fill.number_of(shape.pool)
-            fields[layout.FILL_KIND] = self._fill.kind(
-                int(take[cluster.slot("cpu")]), int(fields[layout.WHOLE_DEVICES]), int(fields[layout.DEVICE_SHARE])
-            )
-            self.shapes = self.shapes._replace(fill=self._fill.arrays)
+            wholes, share = int(fields[layout.WHOLE_DEVICES]), int(fields[layout.DEVICE_SHARE])
+            fields[layout.FILL_KIND] = self._fill.kind(shape.pool, int(take[cluster.slot("cpu")]), wholes, share)
             self._sync_expected_fill()
         self.shapes.uncounted[code] = demand.uncounted[:, 0]
         if lowered.normalised is not None:

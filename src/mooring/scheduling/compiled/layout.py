@@ -52,7 +52,8 @@ UNKNOWN = -1
 AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
 """Modes of picking a row. All give the same decisions; tests force each of them."""
 
-# Fields of a shape. WHOLE_DEVICES is the number of whole devices that it requests, DEVICE_SHARE the part of one device.
+# Fields of a shape. WHOLE_DEVICES is the number of whole devices that it requests, DEVICE_SHARE the part of one device,
+# FILL_PRICES the number of changes of the prices at its last use.
 (
     CLASS,
     PARTITION,
@@ -73,8 +74,9 @@ AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
     REQUEST_TABLE,
     FILL_POOL,
     FILL_KIND,
-) = range(19)
-SHAPE_FIELDS = 19
+    FILL_PRICES,
+) = range(20)
+SHAPE_FIELDS = 20
 
 # Fields of a kernel term.
 KIND, VIEW, HOST, LEVEL, COUNTER, LIMIT, SELF, BASE, MIN_DOMAINS, WEIGHT = range(10)
@@ -154,8 +156,8 @@ class Nodes(NamedTuple):
     device_scratch: Int64s
     """[device]: free parts during a calculation about one row."""
     fill: Int32s
-    """[field, row], for the expected fill: the state of the node or NO_STATE, the number of its pool or -1, and the
-    class of its models."""
+    """[field, row], for the expected fill: the value of the node or UNKNOWN, the number of its pool or -1, the class of
+    its models, and the place by which prices charge it."""
 
 
 class Shapes(NamedTuple):

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.compiled.expected_fill.arrays import CHANGES, CPU_STEP, NO_STATE, STATE
-from mooring.scheduling.compiled.expected_fill.prices import write_costs
-from mooring.scheduling.compiled.expected_fill.scores import begin_workload, best_device
+from mooring.scheduling.compiled.expected_fill.arrays import CHANGES, ROW_VALUE
+from mooring.scheduling.compiled.expected_fill.scores import begin_scores, begin_workload, best_device
 from mooring.scheduling.compiled.kernel_cache import compiled, inlined, merged
 from mooring.scheduling.compiled.layout import (
     ALWAYS_REBUILD,
@@ -25,6 +24,7 @@ from mooring.scheduling.compiled.layout import (
     ENTRY,
     EXPECTED_FILL,
     FILL_POOL,
+    FILL_PRICES,
     FIRST_TERM,
     FRAGMENTATION,
     HOST,
@@ -180,8 +180,11 @@ def pick(
     recent = gap * ROW_COST * 2 <= rows
     near = entry >= 0 and (head - cache.position[entry]) * ROW_COST <= rows
     if shapes.profile[EXPECTED_FILL] > 0:
-        write_costs(shapes.fill, fields[shape, FILL_POOL], fields[shape, WHOLE_DEVICES], fields[shape, DEVICE_SHARE])
-        near = near and cache.price_changes[entry] == shapes.fill.prices[fields[shape, FILL_POOL], CHANGES]
+        begin_scores(nodes, shapes, shape)
+        changes = shapes.fill.prices[fields[shape, FILL_POOL], CHANGES]
+        near = near and cache.price_changes[entry] == changes
+        recent = recent and fields[shape, FILL_PRICES] == changes
+        fields[shape, FILL_PRICES] = changes
     cached = near or recent or mode in (ALWAYS_REFRESH, ALWAYS_REBUILD)
     if (cached and mode != ALWAYS_SCAN) or shapes.profile[NORMALISED]:
         if entry < 0:
@@ -485,7 +488,7 @@ def log_change(nodes: Nodes, row: Number) -> None:
     nodes.last_change[row] = head
     nodes.head[0] = head + 1
     nodes.fragmentation[row] = UNKNOWN
-    nodes.fill[STATE, row] = NO_STATE
+    nodes.fill[ROW_VALUE, row] = UNKNOWN
 
 
 @inlined
@@ -500,7 +503,7 @@ def choose_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> 
         )
         return np.int64(1) << chosen
     if share > 0 and shapes.profile[EXPECTED_FILL] > 0:
-        _, chosen = best_device(nodes, shapes, shape, row, max(nodes.free_by_row[row, 0], 0) // CPU_STEP)
+        _, chosen = best_device(nodes, shapes, shape, row, max(nodes.free_by_row[row, 0], 0))
         return np.int64(1) << chosen
     given, tightest = np.int64(0), np.int64(1 << 62)
     for device in range(nodes.devices.shape[1]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.compiled.expected_fill.scores import expected_fill_score
+from mooring.scheduling.compiled.expected_fill.scores import expected_fill_score, loss_entry
 from mooring.scheduling.compiled.kernel_cache import compiled, inlined
 from mooring.scheduling.compiled.layout import (
     AFFINITY,
@@ -111,7 +111,7 @@ def score_row(
     if profile[FRAGMENTATION] > 0:
         weighted += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row)
     if profile[EXPECTED_FILL] > 0:
-        weighted += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, row)
+        weighted += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, loss_entry(shapes, shape), row)
     shift = profile[KEY_SHIFT]
     key = (weighted << shift) + nodes.precedence[row]
     if fields[shape, HOST_TERMS] > 0:
@@ -212,9 +212,10 @@ def score_all(
             if keys[row] != INFEASIBLE:
                 keys[row] += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row) << shift
     if profile[EXPECTED_FILL] > 0:
+        entry = loss_entry(shapes, shape)
         for row in range(rows):
             if keys[row] != INFEASIBLE:
-                keys[row] += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, row) << shift
+                keys[row] += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, entry, row) << shift
     if fields[shape, HOST_TERMS] > 0:
         for term in range(fields[shape, FIRST_TERM], fields[shape, LAST_TERM]):
             if shapes.terms[term, HOST]:

@@ -1,12 +1,15 @@
 """The demand of a pool, learned from the workloads that arrive unless typical requests are set.
 
-It is the requests of the newest WINDOW workloads, taken over after the first FIRST of them and after every REFRESH.
+It is the requests of the newest WINDOW workloads. After the first FIRST of them and after every REFRESH it is taken
+over, if it rests on half as many workloads again or if the requests have changed beyond chance. Otherwise the demand
+stays as it is, and with it everything computed for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import NamedTuple
+from math import isqrt
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from mooring.model.workloads.workload import Workload
@@ -19,10 +22,12 @@ _MOST_SEEN = 50_000
 """Workloads remembered, so that one that is tried again is not another arrival."""
 _MOST_TASKS = MOST_WEIGHT // WINDOW
 
+Request: TypeAlias = tuple[tuple[tuple[str, int], ...], frozenset[str]]
+"""Amounts by slot, and models of devices."""
+
 
 class _Arrival(NamedTuple):
-    request: tuple[tuple[str, int], ...]
-    models: frozenset[str]
+    request: Request
     tasks: int
 
 
@@ -33,25 +38,55 @@ class ArrivedRequests:
         self._newest: deque[_Arrival] = deque(maxlen=WINDOW)
         self._seen: dict[UUID, None] = {}
         self._arrived = 0
+        self._taken_over: Counter[Request] = Counter()
+        """The arrivals of the demand that was taken over last."""
 
     def note(self, workload: Workload) -> tuple[TypicalRequest, ...] | None:
         """Count an arrival, once per workload. Return the demand learned before if it is due to be taken over."""
-        if workload.id in self._seen:
+        seen, id = self._seen, workload.id
+        if id in seen:
             return None
         due = self._arrived == FIRST or (self._arrived > 0 and self._arrived % REFRESH == 0)
-        learned = self.typical() if due else None
-        if len(self._seen) >= _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
-        self._seen[workload.id] = None
+        learned = self._changed() if due else None
+        if len(seen) >= _MOST_SEEN:
+            del seen[next(iter(seen))]
+        seen[id] = None
         self._arrived += 1
-        models = frozenset[str]().union(*(demand.models for demand in workload.constraints.devices))
-        tasks = min(max(len(workload.tasks), 1), _MOST_TASKS)
-        self._newest.append(_Arrival(tuple(sorted(workload.request.items())), models, tasks))
+        self._newest.append(_Arrival(_request_of(workload), min(max(len(workload.tasks), 1), _MOST_TASKS)))
         return learned
+
+    def _changed(self) -> tuple[TypicalRequest, ...] | None:
+        """Return the demand if it is to be taken over."""
+        arrivals = Counter(each.request for each in self._newest)
+        if not has_changed(self._taken_over, arrivals):
+            return None
+        self._taken_over = arrivals
+        return self.typical()
 
     def typical(self) -> tuple[TypicalRequest, ...]:
         """Return the distinct requests with the numbers of their tasks as weights."""
-        counted: Counter[tuple[tuple[tuple[str, int], ...], frozenset[str]]] = Counter()
-        for request, models, tasks in self._newest:
-            counted[request, models] += tasks
+        counted: Counter[Request] = Counter()
+        for request, tasks in self._newest:
+            counted[request] += tasks
         return tuple(TypicalRequest(dict(request), tasks, models) for (request, models), tasks in counted.items())
+
+
+def has_changed(before: Counter[Request], arrivals: Counter[Request]) -> bool:
+    """Return whether arrivals tell more than those of the demand that was taken over last.
+
+    In two samples of the same demand the numbers of a request, scaled to the same total, differ by 0.8 standard
+    deviations on average. Half as much again, summed up over all requests, is beyond chance.
+    """
+    old, new = before.total(), arrivals.total()
+    if 2 * new >= 3 * old:
+        return new > 0
+    requests = before | arrivals
+    difference = sum(abs(before[request] * new - arrivals[request] * old) for request in requests)
+    variances = (before[request] * new * new + arrivals[request] * old * old for request in requests)
+    return difference * 10 > sum(isqrt(variance * 144) for variance in variances)
+
+
+def _request_of(workload: Workload) -> Request:
+    request, devices = workload.request, workload.constraints.devices
+    amounts = tuple(request.items()) if len(request) < 2 else tuple(sorted(request.items()))
+    return amounts, devices[0].models if len(devices) == 1 else frozenset().union(*(each.models for each in devices))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,41 @@ from mooring.scheduling.expected_fill.demand import HORIZON, Demand, Numbers
 
 POINTS = 50
 """Points of a score per thousandth of a device."""
-CPU_STEP = 500
-"""Millicores: the free CPU of a node is rounded down to this."""
+FINE_STEP = 500
+"""Millicores: the values of a node are computed at the multiples of this, up to FINE_CPU."""
+FINE_CPU = 32_000
+STEPS_PER_DOUBLING = 16
+"""Above FINE_CPU; between two of these points the value is interpolated."""
+DOUBLINGS = 5
+CPU_POINTS = FINE_CPU // FINE_STEP + DOUBLINGS * STEPS_PER_DOUBLING + 1
+
+
+class CpuPoint(NamedTuple):
+    point: int
+    beyond: int
+    """Millicores above it; 0 where the free CPU is rounded down to the point."""
+    width: int
+    """Millicores to the next point."""
+
+
+def cpu_point(cpu: int) -> CpuPoint:
+    """Return the highest point that is not above this free CPU."""
+    if cpu < FINE_CPU:
+        return CpuPoint(cpu // FINE_STEP, 0, FINE_STEP)
+    doubling = (cpu // FINE_CPU).bit_length() - 1
+    if doubling >= DOUBLINGS:
+        return CpuPoint(CPU_POINTS - 1, 0, FINE_STEP)
+    above, width = cpu - (FINE_CPU << doubling), (FINE_CPU << doubling) // STEPS_PER_DOUBLING
+    return CpuPoint(FINE_CPU // FINE_STEP + doubling * STEPS_PER_DOUBLING + above // width, above % width, width)
+
+
+def cpu_at(point: int) -> int:
+    """Return the free CPU of a point."""
+    coarse = point - FINE_CPU // FINE_STEP
+    if coarse < 0:
+        return point * FINE_STEP
+    doubling, step = divmod(coarse, STEPS_PER_DOUBLING)
+    return (FINE_CPU << doubling) + step * ((FINE_CPU << doubling) // STEPS_PER_DOUBLING)
 
 
 class NodeValues:
@@ -28,12 +62,19 @@ class NodeValues:
         self._values: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
         self._asked: dict[int, Numbers] = {}
 
-    def value(self, level: int, of_class: int, cpu_steps: int, devices: tuple[int, ...]) -> int:
+    def value(self, level: int, of_class: int, cpu: int, devices: tuple[int, ...]) -> int:
         """Return the value of a node by its class, its free CPU and the free parts of its devices, ascending."""
-        key = level, of_class, cpu_steps, devices
+        point, beyond, width = cpu_point(cpu)
+        value = self._at_point(level, of_class, point, devices)
+        if beyond:
+            value += (self._at_point(level, of_class, point + 1, devices) - value) * beyond // width
+        return value
+
+    def _at_point(self, level: int, of_class: int, point: int, devices: tuple[int, ...]) -> int:
+        key = level, of_class, point, devices
         value = self._values.get(key)
         if value is None:
-            value = self._values[key] = self._expected_fill(level, of_class, cpu_steps * CPU_STEP, devices)
+            value = self._values[key] = self._expected_fill(level, of_class, cpu_at(point), devices)
         return value
 
     def _expected_fill(self, level: int, of_class: int, cpu: int, devices: Sequence[int]) -> int:

@@ -13,12 +13,12 @@ from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT, TypicalRequ
 from mooring.scheduling.expected_fill.demand import MOST_CLASSES, MOST_GROUPS, Demand, ModelSet, demand_of
 from mooring.scheduling.expected_fill.learning import ArrivedRequests
 from mooring.scheduling.expected_fill.node_value import NodeValues
-from mooring.scheduling.expected_fill.prices import RENEWAL, Prices, free_capacity, prices
+from mooring.scheduling.expected_fill.prices import Prices, free_capacity, prices, renewal_period
 
 _NO_MODELS: ModelSet = frozenset({None})
 
 
-CPU_LEVEL, AGE, CHANGES, FIRST_LOAD = range(4)
+CPU_LEVEL, AGE, PERIOD, CHANGES, FIRST_LOAD = range(5)
 FIRST_SCARCITY = FIRST_LOAD + MOST_CLASSES
 """Fields of `ExpectedFill.prices`."""
 _PRICE_FIELDS = FIRST_SCARCITY + MOST_GROUPS
@@ -46,8 +46,8 @@ class ExpectedFill:
         self._pools: dict[str, PoolFill] = {}
         self._arrived: dict[str, ArrivedRequests] = {}
         self.prices: NDArray[np.int64] = np.zeros((1, _PRICE_FIELDS), dtype=np.int64)
-        """[pool, field]: the prices, the number of workloads decided since the beginning of the batch, and the number
-        of changes of the prices. The kernels write them too."""
+        """[pool, field]: the prices, the number of workloads decided since their renewal, the number between renewals,
+        and the number of changes of the prices. The kernels write them too."""
         self.version = 0
         """Incremented when a pool is added or its demand changes."""
 
@@ -68,7 +68,7 @@ class ExpectedFill:
 
     def begin(self) -> None:
         """Begin a batch: the next workload of each pool renews its prices."""
-        self.prices[:, AGE] = 0
+        self.prices[:, PERIOD] = 0
 
     def portions(self, workloads: Sequence[Workload]) -> Iterator[Sequence[Workload]]:
         """Yield the workloads of a batch in portions. Between them the learned demand of a pool is renewed."""
@@ -90,8 +90,11 @@ class ExpectedFill:
         """Count a workload that is about to be placed, and renew the prices of its pool if they are due."""
         fill = self.of(pool)
         fields = self.prices[fill.number]
-        if fields[AGE] % RENEWAL == 0:
-            before, found = self.prices_of(fill), self._current_prices(fill)
+        if fields[AGE] >= fields[PERIOD]:
+            fields[AGE] = 0
+            rows = np.flatnonzero(self.member_rows(fill.pool))
+            fields[PERIOD] = renewal_period(len(rows))
+            before, found = self.prices_of(fill), self._current_prices(fill, rows)
             fields[CPU_LEVEL] = found.cpu_level
             fields[FIRST_LOAD : FIRST_LOAD + len(found.loads)] = found.loads
             fields[FIRST_SCARCITY : FIRST_SCARCITY + len(found.scarcities)] = found.scarcities
@@ -107,10 +110,9 @@ class ExpectedFill:
             tuple(fields[FIRST_SCARCITY : FIRST_SCARCITY + len(demand.groups)].tolist()),
         )
 
-    def _current_prices(self, fill: PoolFill) -> Prices:
+    def _current_prices(self, fill: PoolFill, rows: NDArray[np.intp]) -> Prices:
         cluster = self._cluster
         column = cluster.devices.columns.get(DEVICE_SLOT)
-        rows = np.flatnonzero(self.member_rows(fill.pool))
         if column is None:
             rows = rows[:0]
         devices = np.zeros((0, 1), dtype=np.int64) if column is None else column.free[rows]

@@ -1,6 +1,7 @@
 """Prices of a pool's capacity: what a placement takes from others beyond the value of its own node.
 
-They are renewed every RENEWAL workloads, and depend on the free capacity at that moment and on the demand alone.
+They are renewed every RENEWAL workloads, less often in large pools, and depend on the free capacity at that moment and
+on the demand alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from mooring.scheduling.expected_fill.demand import CPU_LEVELS, Demand
 from mooring.scheduling.expected_fill.node_value import POINTS
 
 RENEWAL = 20
-"""Workloads decided between two renewals."""
+"""Fewest workloads decided between two renewals."""
+NODES_PER_WORKLOAD = 50
+"""One more workload is decided between two renewals for so many nodes: the more nodes, the less does one change."""
 MODEL_WEIGHT = 3
 """Points for the load of a model, relative to those for lost value."""
 MOST_LOAD = 2048
@@ -41,6 +44,11 @@ class Prices:
     """By class, in 1024ths: the demand that competes for the models over their free capacity."""
     scarcities: tuple[int, ...]
     """By group, in 1024ths: near 0 until its capacity gets scarce."""
+
+
+def renewal_period(nodes: int) -> int:
+    """Return the number of workloads decided between two renewals, in a pool of so many nodes."""
+    return max(nodes // NODES_PER_WORKLOAD, RENEWAL)
 
 
 def free_capacity(

@@ -37,6 +37,8 @@ pools = Table(
     Column("options", json_type(), nullable=False, server_default=text("'{}'")),
     # Increased by every commit that places tasks, for constraints between tasks.
     Column("placement_revision", BigInteger, nullable=False, server_default=text("0")),
+    # The requests that are expected to come, for profiles that place by them; null: not known yet.
+    Column("learned_demand", json_type()),
     # The next position of the round-robin selector.
     Column("turn", BigInteger, nullable=False, server_default=text("0")),
     Column("created_at", UtcDateTime, nullable=False),

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.policy.pools import PoolPolicy
 from mooring.model.resources.devices import Device
 from mooring.store.nodes import devices
+from mooring.store.nodes.learned_demand import CommonRequest, decoded
 from mooring.store.nodes.pools import policy_of
 from mooring.store.nodes.taints import TimedTaint, timed_taints
 from mooring.store.tables import node_resources, nodes, pools, tasks, users
@@ -78,6 +79,7 @@ class PoolRow:
     policy: PoolPolicy
     version: int
     nodes: int
+    learned_demand: Sequence[CommonRequest] = ()
 
 
 async def all_nodes(connection: AsyncConnection, *, pool: str | None = None) -> list[NodeRow]:
@@ -91,7 +93,18 @@ async def by_name(connection: AsyncConnection, name: str) -> NodeRow | None:
 async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
     number = select(func.count()).select_from(nodes).where(nodes.c.pool_id == pools.c.id).correlate(pools)
     rows = await connection.execute(select(pools, number.scalar_subquery().label("nodes")).order_by(pools.c.name))
-    return [PoolRow(row.name, row.simulated, row.runtimes, policy_of(row), row.version, row.nodes) for row in rows]
+    return [
+        PoolRow(
+            row.name,
+            row.simulated,
+            row.runtimes,
+            policy_of(row),
+            row.version,
+            row.nodes,
+            decoded(row.learned_demand),
+        )
+        for row in rows
+    ]
 
 
 async def pool_by_name(connection: AsyncConnection, name: str) -> PoolRow | None:

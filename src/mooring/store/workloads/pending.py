@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TERMINATING_OR_ENDED, TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.resources.slots import slot_type
 from mooring.model.tenancy.admission import Checked
 from mooring.model.workloads.constraints import Constraints
 from mooring.model.workloads.dependencies import Dependency
@@ -40,18 +39,6 @@ from mooring.store.workloads import (
 from mooring.store.workloads.mounts import Mounted, followed
 from mooring.store.workloads.older_revisions import RevisionRequest
 from mooring.store.workloads.option_columns import decode_options
-
-_TYPICAL_KINDS = 100
-"""Maximum number of different requests that count as typical."""
-
-
-class CommonRequest(NamedTuple):
-    """A request of tasks, the device models that they accept (empty: any), and the number of these tasks."""
-
-    request: Mapping[str, int]
-    models: frozenset[str]
-    tasks: int
-
 
 PLACEMENT_COLUMNS = [
     workloads.c[name]
@@ -371,23 +358,6 @@ async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_be
             .where(tasks.c.id.in_(part), tasks.c.status == TaskStatus.PENDING)
             .values(not_before=not_before, version=tasks.c.version + 1)
         )
-
-
-async def typical_requests(connection: AsyncConnection, pool_id: UUID, limit: int = 2000) -> list[CommonRequest]:
-    """Return the most common requests among a pool's newest workloads; none if no workload requests devices."""
-    rows = await connection.execute(
-        select(workloads.c.requested_slots, workloads.c.replicas, workloads.c.constraints)
-        .where(workloads.c.pool_id == pool_id)
-        .order_by(workloads.c.created_at.desc(), workloads.c.id)
-        .limit(limit)
-    )
-    asked: Counter[tuple[tuple[tuple[str, int], ...], frozenset[str]]] = Counter()
-    for request, replicas, constraints in rows:
-        models = [demand.models for demand in decode_constraints(constraints).devices]
-        asked[tuple(sorted(request.items())), frozenset().union(*models)] += replicas
-    if not any(amount and slot_type(slot).devices for request, _ in asked for slot, amount in request):
-        return []
-    return [CommonRequest(dict(request), models, n) for (request, models), n in asked.most_common(_TYPICAL_KINDS)]
 
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:

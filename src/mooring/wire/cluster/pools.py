@@ -318,6 +318,16 @@ class ScalingRulesView(Answer):
     shrink: str = "advise"
 
 
+class DemandView(Answer):
+    """A request that the pool expects, by its newest workloads."""
+
+    request: dict[str, str]
+    models: list[str] = []
+    """Device models that it accepts; empty for any."""
+    percent: float
+    """Of the tasks."""
+
+
 class PoolView(Answer):
     name: str
     simulated: bool
@@ -360,6 +370,8 @@ class PoolView(Answer):
     scaling: ScalingRulesView = ScalingRulesView()
     paused: bool = False
     paused_reason: str | None = None
+    learned_demand: list[DemandView] = []
+    """The most frequent requests that the pool expects, where its profile places by them."""
     nodes: int
     version: int = 1
 

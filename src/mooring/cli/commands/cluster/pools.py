@@ -26,7 +26,7 @@ from mooring.cli.rendering.output import (
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.cluster.pools import PoolChange, PoolRequest, PoolView
+    from mooring.wire.cluster.pools import DemandView, PoolChange, PoolRequest, PoolView
 
 app = App()
 pool_app = App(help="Create, list, show, change and remove pools.", no_args_is_help=True)
@@ -85,7 +85,10 @@ def show_pool(name: PoolArgument, output: OutputOption = Format.TABLE, server: S
     if output.is_document:
         show_document(found, output)
     else:
-        show_fields([(option.replace("_", " "), _value_text(value)) for option, value in found.model_dump().items()])
+        options = found.model_dump(exclude={"learned_demand"})
+        fields = [(option.replace("_", " "), _value_text(value)) for option, value in options.items()]
+        demand = [("expects", _expected_text(each)) for each in found.learned_demand]
+        show_fields([*fields, *demand])
 
 
 @pool_app.command("create", cls=command_with_options(_load_pool_request, CREATE_OPTIONS))
@@ -169,6 +172,13 @@ def _row(pool: PoolView) -> list[Cell]:
 def _profile(pool: PoolView) -> str:
     weights = ", ".join(f"{scorer} {weight}" for scorer, weight in sorted((pool.weights or {}).items()))
     return f"{pool.profile} ({weights})" if weights else pool.profile
+
+
+def _expected_text(each: DemandView) -> str:
+    """Return a request of the demand to come with its share of the tasks."""
+    amounts = ", ".join(f"{slot} {amount}" for slot, amount in each.request.items())
+    models = f" on {' or '.join(each.models)}" if each.models else ""
+    return f"{each.percent:g} %: {amounts}{models}"
 
 
 def _value_text(value: Any) -> str:

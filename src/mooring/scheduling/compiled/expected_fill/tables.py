@@ -14,23 +14,29 @@ from mooring.scheduling.compiled.expected_fill.arrays import FillArrays
 from mooring.scheduling.expected_fill import demand, node_value, pools, prices
 from mooring.scheduling.expected_fill.pools import PoolFill
 
-_STATES = 1 << 15
-_STATES_PER_ROW = 4
-_LOSSES = 1 << 23
-"""Losses remembered, in entries of one kind each; untouched pages cost nothing."""
-_FEWEST_ENTRIES, _MOST_ENTRIES = 16, 256
+_STATES = 1 << 14
+_STATES_PER_ROW = 2
+_LOSS_BYTES = 1 << 26
+_FEWEST_ENTRIES, _MOST_ENTRIES = 16, 1024
+"""Kinds of tasks whose losses are kept per row; untouched pages cost nothing."""
 _SHARED = (
-    (arrays.CPU_STEP, node_value.CPU_STEP),
     (arrays.POINTS, node_value.POINTS),
+    (arrays.FINE_STEP, node_value.FINE_STEP),
+    (arrays.FINE_CPU, node_value.FINE_CPU),
+    (arrays.STEPS_PER_DOUBLING, node_value.STEPS_PER_DOUBLING),
+    (arrays.CPU_POINTS, node_value.CPU_POINTS),
     (arrays.HORIZON, demand.HORIZON),
     (arrays.CPU_LEVELS, demand.CPU_LEVELS),
     (arrays.MOST_CLASSES, demand.MOST_CLASSES),
     (arrays.MOST_GROUPS, demand.MOST_GROUPS),
     (arrays.RENEWAL, prices.RENEWAL),
+    (arrays.NODES_PER_WORKLOAD, prices.NODES_PER_WORKLOAD),
     (arrays.MODEL_WEIGHT, prices.MODEL_WEIGHT),
     (arrays.MOST_LOAD, prices.MOST_LOAD),
     (arrays.CPU_LEVEL, pools.CPU_LEVEL),
     (arrays.AGE, pools.AGE),
+    (arrays.PERIOD, pools.PERIOD),
+    (arrays.CHANGES, pools.CHANGES),
     (arrays.FIRST_LOAD, pools.FIRST_LOAD),
     (arrays.FIRST_SCARCITY, pools.FIRST_SCARCITY),
 )
@@ -47,9 +53,8 @@ class FillTables:
         self._used = used
         self._devices = devices
         self._version = -1
-        self._kind_of: dict[tuple[int, int, int], int] = {}
-        self._kinds: NDArray[np.int64] = np.zeros((64, 3), dtype=np.int64)
-        self.arrays: FillArrays = self._new_arrays([])
+        self._kind_of: dict[tuple[str, int, int, int], int] = {}
+        self.arrays: FillArrays = self._space()
 
     def sync(self) -> bool:
         """Take over the demand of all pools. Return whether anything changed."""
@@ -59,29 +64,20 @@ class FillTables:
         if self._version == self._cluster.expected_fill.version:
             return False
         self._version = self._cluster.expected_fill.version
-        self.arrays = self._new_arrays(found)
+        self.arrays = self._with_demand(self.arrays, found)
         return True
 
     def number_of(self, pool: str) -> int:
         """Return the number of a pool; a new pool takes effect at the next `sync`."""
         return self._cluster.expected_fill.of(pool).number if self._used else 0
 
-    def kind(self, cpu: int, wholes: int, share: int) -> int:
-        """Return the kind of a request that takes the CPU steps rounded down; the next kind takes one step more."""
-        key = cpu // arrays.CPU_STEP, wholes, share
-        kind = self._kind_of.get(key)
-        if kind is None:
-            kind = self._kind_of[key] = 2 * len(self._kind_of)
-            if kind + 1 >= len(self._kinds):
-                self._kinds = np.concatenate((self._kinds, np.zeros_like(self._kinds)))
-            self._kinds[kind] = key
-            self._kinds[kind + 1] = key[0] + 1, wholes, share
-            self.arrays = self.arrays._replace(kinds=self._kinds)
-        return kind
+    def kind(self, pool: str, cpu: int, wholes: int, share: int) -> int:
+        """Return the number of the kind of tasks with this request."""
+        return self._kind_of.setdefault((pool, cpu, wholes, share), len(self._kind_of))
 
     def write_rows(self, rows: NDArray[np.intp], fill: NDArray[np.int32]) -> None:
         """Write the number of the pool, or -1, and the class of models of these rows."""
-        fill[arrays.STATE, rows] = arrays.NO_STATE
+        fill[arrays.ROW_VALUE, rows] = arrays.UNKNOWN
         fill[arrays.POOL, rows] = -1
         if not self._used:
             return
@@ -93,24 +89,39 @@ class FillTables:
                 fill[arrays.CLASS_OF_ROW, own] = pool.classes[column.models_on[own]]
             fill[arrays.POOL, own[cluster.ready[own] & ~cluster.cordoned[own]]] = pool.number
 
-    def _new_arrays(self, found: list[PoolFill]) -> FillArrays:
-        used, devices = self._used, self._devices
-        states = max(_STATES, _STATES_PER_ROW * self._cluster.capacity) if used else 1
-        entries = min(max(_LOSSES // states, _FEWEST_ENTRIES), _MOST_ENTRIES) if used else 1
-        widest = max(demand.MOST_REQUESTS, demand.MOST_CLASSES * (devices + 1)) if used else 1
-        losses = np.zeros((1 << (entries.bit_length() - 1), states + 1), dtype=np.int32)
-        losses[:, -1] = arrays.NO_STATE
-        return FillArrays(
+    def _with_demand(self, space: FillArrays, found: list[PoolFill]) -> FillArrays:
+        """Return the arrays with this demand, and nothing remembered."""
+        space.cached[:] = arrays.UNKNOWN
+        space.lost[:, -1] = arrays.UNKNOWN
+        space.state_table[:] = arrays.NO_STATE
+        space.scratch[arrays.COUNTS] = 0
+        return space._replace(
             requests=_padded([_table(pool.demand.requests, 4) for pool in found], (1, 4)),
             sequences=_sequences(found),
             demand=np.array([_fields(pool) for pool in found], dtype=np.int64).reshape(-1, arrays.DEMAND_FIELDS),
             groups=_padded([_groups(pool) for pool in found], (arrays.MOST_GROUPS, 3)),
             prices=self._cluster.expected_fill.prices,
+        )
+
+    def _space(self) -> FillArrays:
+        """Return arrays without demand, with the space for what the kernels remember."""
+        used, devices, rows = self._used, self._devices, self._cluster.capacity
+        states = max(_STATES, _STATES_PER_ROW * rows) if used else 1
+        entries = min(max(_LOSS_BYTES // (4 * rows), _FEWEST_ENTRIES), _MOST_ENTRIES) if used else 1
+        entries = 1 << (entries.bit_length() - 1)
+        places = demand.MOST_CLASSES * (devices + 1)
+        return FillArrays(
+            requests=_padded([], (1, 4)),
+            sequences=_sequences([]),
+            demand=np.zeros((0, arrays.DEMAND_FIELDS), dtype=np.int64),
+            groups=_padded([], (arrays.MOST_GROUPS, 3)),
+            prices=self._cluster.expected_fill.prices,
             states=np.zeros((states, arrays.FIRST_DEVICE + devices), dtype=np.int64),
             state_table=np.full(1 << (2 * states - 1).bit_length(), arrays.NO_STATE, dtype=np.int32),
-            kinds=self._kinds,
-            losses=losses,
-            scratch=np.zeros((arrays.SCRATCH_ROWS, widest), dtype=np.int64),
+            cached=np.full((entries, 2), arrays.UNKNOWN, dtype=np.int64),
+            losses=np.zeros((entries, rows if used else 1), dtype=np.int32),
+            lost=np.full((devices + 1, places + 1), arrays.UNKNOWN, dtype=np.int64),
+            scratch=np.zeros((arrays.SCRATCH_ROWS, arrays.PLACES if used else 1), dtype=np.int64),
         )
 
 

@@ -19,7 +19,6 @@ from mooring.scheduling.cluster.device_requests import DeviceRequest, device_req
 from mooring.scheduling.cluster.shapes import Shape
 from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT
 from mooring.scheduling.cluster_state import Cluster
-from mooring.scheduling.expected_fill.node_value import CPU_STEP
 from mooring.scheduling.expected_fill.pools import PoolFill
 from mooring.scheduling.expected_fill.prices import Prices, placement_cost
 from mooring.scheduling.plugins.kernel_rules import KernelFormula
@@ -27,6 +26,8 @@ from mooring.scheduling.plugins.protocols import DependsOn
 
 NO_COST = SCORE_ONE - 50_000
 """The score of a placement that takes nothing from others. A node may even gain a little value."""
+MOST_GAIN = SCORE_ONE // 2
+"""A node that gains more counts as gaining this, so that the kernels can keep a loss in few bits."""
 
 
 class _Option(NamedTuple):
@@ -59,7 +60,7 @@ class ExpectedFillScorer:
             return np.full(len(rows), NO_COST, dtype=np.int64)
         request, current = _request(shape, cluster), cluster.expected_fill.prices_of(fill)
         classes = fill.classes[column.models_on[rows]].tolist()
-        before, after = _cpu_steps(shape, cluster, rows)
+        before, after = _free_cpu(shape, cluster, rows)
         devices = np.maximum(column.free[rows], 0).tolist()
         usable = None if request is None else _usable(request, rows).tolist()
         known: dict[tuple[object, ...], int] = {}
@@ -94,18 +95,18 @@ def _request(shape: Shape, cluster: Cluster) -> DeviceRequest | None:
 def _device(request: DeviceRequest, shape: Shape, cluster: Cluster, rows: Rows) -> int:
     fill, row = cluster.expected_fill.of(shape.pool), int(rows[0])
     of_class = int(fill.classes[request.column.models_on[row]])
-    _, after = _cpu_steps(shape, cluster, rows)
+    _, after = _free_cpu(shape, cluster, rows)
     devices = np.maximum(request.column.free[row], 0).tolist()
     usable = tuple(_usable(request, rows)[0].tolist())
     option = _best(fill, cluster.expected_fill.prices_of(fill), request, row, of_class, after[0], devices, usable)
     return option.device
 
 
-def _cpu_steps(shape: Shape, cluster: Cluster, rows: Rows) -> tuple[list[int], list[int]]:
-    """Return the free CPU per row in steps, before and after the placement."""
+def _free_cpu(shape: Shape, cluster: Cluster, rows: Rows) -> tuple[list[int], list[int]]:
+    """Return the free CPU per row, before and after the placement."""
     free = cluster.allocatable[0, rows] - cluster.taken[0, rows]
     wanted = int(cluster.demand(shape.request).cpu_and_memory[0, 0])
-    return (np.maximum(free, 0) // CPU_STEP).tolist(), (np.maximum(free - wanted, 0) // CPU_STEP).tolist()
+    return np.maximum(free, 0).tolist(), np.maximum(free - wanted, 0).tolist()
 
 
 def _usable(request: DeviceRequest, rows: Rows) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
@@ -156,7 +157,7 @@ def _score(
 ) -> int:
     amount = 0 if request is None else request.amount
     value = fill.values.value(current.cpu_level, of_class, before, tuple(sorted(devices)))
-    loss = (value - option.value) // max(amount // WHOLE, 1)
+    loss = min(max((value - option.value) // max(amount // WHOLE, 1), -MOST_GAIN), NO_COST)
     wholes = sum(part >= WHOLE for part in devices)
     cost = loss + placement_cost(fill.demand, current, of_class, amount, wholes, option.wholes)
     return min(max(NO_COST - cost, 0), SCORE_ONE)

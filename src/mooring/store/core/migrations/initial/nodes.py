@@ -35,6 +35,7 @@ def create() -> None:
         sa.Column("preemption", json_type(), nullable=True),
         sa.Column("options", json_type(), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("placement_revision", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("learned_demand", json_type(), nullable=True),
         sa.Column("turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", UtcDateTime(), nullable=False),
         sa.Column("version", sa.Integer(), server_default=sa.text("1"), nullable=False),
