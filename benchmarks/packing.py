@@ -6,8 +6,9 @@ mean over the seeds and the standard deviation between them. Profiles learn the 
 Below them stand the proven floors: what any policy leaves, even one that knows all arrivals in advance.
 
 The traces are not part of the project: MOORING_TRACES names the folder that holds them. MOORING_PACKING_SEEDS (default
-10) is the number of seeds, MOORING_PACKING_VARIANTS (default: all) the variants, separated by commas, and
-MOORING_PACKING_PROFILES (default: locality,gpu) the profiles.
+10) is the number of seeds, MOORING_PACKING_VARIANTS (default: all) the variants, separated by commas,
+MOORING_PACKING_PROFILES (default: locality,gpu) the profiles, and MOORING_PACKING_COPIES (default 1) how many times the
+nodes and the arrivals are taken, for figures of larger clusters.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import gzip
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import mean, pstdev
 from time import process_time
@@ -26,6 +28,7 @@ from benchmarks.backfill import FOLDER
 from mooring import Node, Scheduler, Workload
 from mooring.model.resources.devices import WHOLE, Device, DeviceDemand
 from mooring.model.workloads.constraints import Constraints
+from mooring.model.workloads.workload import NO_CONSTRAINTS
 from mooring.scheduling.compiled import compilation
 from mooring.scheduling.plugins.profiles import Registry
 
@@ -60,6 +63,7 @@ class Result:
 
 def run() -> dict[str, float]:
     seeds = int(os.environ.get("MOORING_PACKING_SEEDS") or 10)
+    copies = int(os.environ.get("MOORING_PACKING_COPIES") or 1)
     chosen = os.environ.get("MOORING_PACKING_VARIANTS")
     compilation.wait()
     figures: dict[str, float] = {}
@@ -69,7 +73,7 @@ def run() -> dict[str, float]:
         if variant in FLOORS:
             figures[f"{variant}_floor"] = FLOORS[variant]
         for profile in (os.environ.get("MOORING_PACKING_PROFILES") or PROFILES).split(","):
-            results = [replayed(variant, seed, profile) for seed in sorted(arrivals(variant))[:seeds]]
+            results = [replayed(variant, seed, profile, copies) for seed in sorted(arrivals(variant))[:seeds]]
             unallocated = [result.unallocated_percent for result in results]
             figures[f"{variant}_{profile}"] = mean(unallocated)
             figures[f"{variant}_{profile}_deviation"] = pstdev(unallocated)
@@ -78,17 +82,19 @@ def run() -> dict[str, float]:
     return figures
 
 
-def replayed(variant: str, seed: int, profile: str) -> Result:
-    """Place the arrivals of one seed."""
-    pods = [workload(pod) for pod in rows(f"pods_{variant}.csv.gz")]
-    order = arrivals(variant)[seed]
-    scheduler = Scheduler(nodes(by_seed(f"tiebreak_{variant}.txt.gz")[seed]), profile=Registry().profile(profile))
+def replayed(variant: str, seed: int, profile: str, copies: int = 1) -> Result:
+    """Place the arrivals of one seed, each `copies` times."""
+    ranks = by_seed(f"tiebreak_{variant}.txt.gz")[seed]
+    pods = [[workload(pod) for pod in rows(f"pods_{variant}.csv.gz")] for _ in range(copies)]
+    order = [copy[row] for row in arrivals(variant)[seed] for copy in pods]
+    machines = [node for copy in range(copies) for node in nodes(ranks, prefix=f"{copy}-" if copies > 1 else "")]
+    scheduler = Scheduler(machines, profile=Registry().profile(profile))
     capacity = sum(node.allocatable.get("gpu", 0) for node in scheduler.cluster.nodes if node is not None)
     arrived = allocated = rejected = 0
     seconds = 0.0
     at_capacity: list[float] = []
     for first in range(0, len(order), BATCH):
-        arriving = [pods[row] for row in order[first : first + BATCH]]
+        arriving = order[first : first + BATCH]
         began = process_time()
         decisions = scheduler.place(arriving).decisions
         seconds += process_time() - began
@@ -102,14 +108,14 @@ def replayed(variant: str, seed: int, profile: str) -> Result:
     return Result(100 - mean(at_capacity), rejected, len(order) / seconds)
 
 
-def nodes(ranks: Sequence[int]) -> list[Node]:
+def nodes(ranks: Sequence[int], *, prefix: str = "") -> list[Node]:
     """Return the nodes, named so that the smallest rank wins among equal scores."""
     found: list[Node] = []
     for rank, row in zip(ranks, rows("nodes_gpu.csv.gz"), strict=True):
         gpus = int(row["gpu"])
         found.append(
             Node(
-                name=f"{rank:05}",
+                name=f"{prefix}{rank:05}",
                 allocatable={
                     "cpu": int(row["cpu_milli"]),
                     "memory": int(row["memory_mib"]) << 20,
@@ -126,8 +132,13 @@ def workload(pod: Row) -> Workload:
     if gpus := int(pod["num_gpu"]) * int(pod["gpu_milli"]):
         request["gpu"] = gpus
     models = frozenset((pod.get("gpu_spec") or "").split("|")) - {""}
-    constraints = Constraints(devices=(DeviceDemand("gpu", models),)) if models and gpus else Constraints()
-    return Workload(name=pod["name"], request=request, constraints=constraints)
+    return Workload(name=pod["name"], request=request, constraints=constraints(models if gpus else frozenset()))
+
+
+@cache
+def constraints(models: frozenset[str]) -> Constraints:
+    """Return one object for equal constraints, which the engine recognises at once."""
+    return Constraints(devices=(DeviceDemand("gpu", models),)) if models else NO_CONSTRAINTS
 
 
 def variants() -> list[str]:

@@ -25,7 +25,7 @@ from mooring.model.workloads.workload import Kind
 from mooring.scheduling.calendar.seconds import seconds_of
 from mooring.services.administration.pools import PoolAdmin
 from mooring.store.core.engine import Connection
-from mooring.store.nodes import nodes
+from mooring.store.nodes import learned_demand, nodes, pools
 from mooring.store.tables import tasks
 from mooring.wire.cluster.pools import BackfillChange, PoolChange, PreemptionChange
 from tests.mirror.compare import differences
@@ -249,9 +249,21 @@ async def test_ports_that_tasks_were_given_are_known_to_be_taken(harness: Harnes
     assert len(given) == len(set(given)) == 6
 
 
+async def learn_demand(harness: Harness) -> None:
+    """Store the requests of all workloads as those that the pool expects."""
+
+    async def work(connection: Connection) -> None:
+        for pool in await pools.all_pools(connection):
+            newest = await learned_demand.newest(connection, pool.id, 100)
+            await learned_demand.store(connection, [(pool.id, newest)])
+
+    await harness.database.write(work)
+
+
 @on_sqlite
 async def test_typical_requests_are_known_after_every_load(harness: Harness, mirror: Mirror):
     await harness.submit("share", slots={"gpu": "0.5"})
+    await learn_demand(harness)
     await mirror.follow()
     await PoolAdmin(harness.database).change("default", PoolChange(profile="gpu"))
     await mirror.follow()
@@ -267,16 +279,18 @@ async def test_typical_requests_include_device_models_and_requests_without_devic
     only_new = Constraints(devices=(DeviceDemand("gpu", frozenset({"new"})),))
     await harness.submit("new", slots={"gpu": "0.5"}, constraints=only_new)
     await harness.submit("plain", slots={"cpu": "2"})
+    await learn_demand(harness)
     await PoolAdmin(harness.database).change("default", PoolChange(profile="gpu"))
     await mirror.load()
     known = {(each.request.get("gpu", 0), each.models) for each in mirror.cluster.devices.typical["default"]}
     assert known == {(500, frozenset()), (500, frozenset({"new"})), (0, frozenset())}
-    assert all(each.weight == 333 for each in mirror.cluster.devices.typical["default"])
+    assert all(each.weight == 1 for each in mirror.cluster.devices.typical["default"])
 
 
 @on_sqlite
 async def test_pools_without_device_requests_have_no_typical_requests(harness: Harness, mirror: Mirror):
     await harness.submit("plain", slots={"cpu": "2"})
+    await learn_demand(harness)
     await PoolAdmin(harness.database).change("default", PoolChange(profile="gpu"))
     await mirror.load()
     assert not mirror.cluster.devices.typical.get("default")

@@ -10,10 +10,11 @@ import structlog
 
 from mooring.clock import now
 from mooring.mirror.fair_share import factors
-from mooring.model.policy.pools import Expectation, PoolPolicy
+from mooring.model.policy.pools import Expectation
 from mooring.model.tenancy.fair_share import Factors
 from mooring.scheduling.cluster.typical_requests import MOST_WEIGHT, TypicalRequest
 from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.plugins.profiles import places_by_demand
 from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import learned_demand, nodes
 from mooring.store.nodes.pools import Pool
@@ -27,8 +28,6 @@ _USUAL_SECONDS = 300.0
 _BY_PAST_USE = frozenset({"fair_share", "multi_factor"})
 _BY_WEIGHT = frozenset({"fair_queue"})
 """Sequencers that order by weights alone, without recent usage."""
-_BY_DEMAND = frozenset({"expected_fill", "fragmentation"})
-"""Scorers that depend on the typical requests of a pool."""
 
 
 class Statistics:
@@ -113,10 +112,3 @@ class Statistics:
                         self.factors[name] = Factors(weights=await fair_share.weights(connection))
             except Exception:
                 _log.exception(f"Use of pool {name} could not be read")
-
-
-def places_by_demand(policy: PoolPolicy) -> bool:
-    """Return whether a scorer of the pool depends on the demand to come."""
-    if policy.weights:
-        return any(scorer in _BY_DEMAND for scorer, _ in policy.weights)
-    return policy.profile == "gpu"

@@ -8,21 +8,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from mooring.model.policy.pools import PoolPolicy
-from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT, TypicalRequest
+from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT, MOST_WEIGHT, TypicalRequest
 from mooring.scheduling.cluster_state import Cluster
+from mooring.scheduling.expected_fill.learning import FIRST, WINDOW, Request, has_changed
+from mooring.scheduling.plugins.profiles import places_by_demand
 from mooring.scheduling.plugins.scorers.fragmentation import fragment
 from mooring.simulation.jobs import Job
 from mooring.simulation.outcomes import GpuSample
 
 _SAMPLES = 400
 """Samples from the first to the last submission."""
-_RECENT = 1000
-"""Workloads that the demand is learned from, as a server does."""
-_KINDS = 100
-_LEARN_SECONDS = 600
-"""The time after which a server reads the demand again."""
-
-Kind = tuple[tuple[tuple[str, int], ...], frozenset[str]]
+_LEARN_SECONDS = 60
+"""The time after which a server looks at the demand again."""
 
 
 class Gpus:
@@ -31,8 +28,12 @@ class Gpus:
         self._cluster = cluster
         self._every = max(1, span_seconds // _SAMPLES)
         self._sample_at = 0
-        self._recent: dict[str, deque[tuple[Kind, int]]] = {name: deque(maxlen=_RECENT) for name in policies}
-        self._learns = [name for name, policy in policies.items() if _scores_by_demand(policy)]
+        self._recent: dict[str, deque[tuple[Request, int]]] = {name: deque(maxlen=WINDOW) for name in policies}
+        self._learned: dict[str, Counter[Request]] = {
+            name: Counter() for name, policy in policies.items() if places_by_demand(policy)
+        }
+        self._arrived: set[str] = set()
+        """Pools with workloads since they last learned."""
         self._learn_at = 0
         self.present = DEVICE_SLOT in cluster.devices.columns
 
@@ -40,16 +41,19 @@ class Gpus:
         models = frozenset[str]().union(*(demand.models for demand in job.constraints.devices))
         kind = tuple(sorted(job.request.items())), models
         self._recent[job.pool].append((kind, job.tasks))
+        self._arrived.add(job.pool)
 
     def learn(self, now: int) -> None:
         """Pass the recent demand to the pools that score by it, as often as a server does."""
-        if now < self._learn_at or not self._learns:
+        if now < self._learn_at or not self._learned:
             return
         self._learn_at = now + _LEARN_SECONDS
-        for pool in self._learns:
-            typical = self._typical(pool)
-            if typical != list(self._cluster.devices.typical.get(pool, ())):
-                self._cluster.set_typical_requests(pool, typical)
+        for pool in sorted(self._arrived & self._learned.keys()):
+            arrivals = Counter(kind for kind, _ in self._recent[pool])
+            if arrivals.total() >= FIRST and has_changed(self._learned[pool], arrivals):
+                self._learned[pool] = arrivals
+                self._cluster.set_typical_requests(pool, self._typical(pool))
+        self._arrived.clear()
 
     def sample(self, now: int) -> None:
         """Record the state of the GPUs up to now, if a sample is due."""
@@ -73,18 +77,14 @@ class Gpus:
         self.samples.append(GpuSample(now, capacity, unallocated, fragmented))
 
     def _typical(self, pool: str) -> list[TypicalRequest]:
-        counted: Counter[Kind] = Counter()
+        counted: Counter[Request] = Counter()
         for kind, tasks in self._recent[pool]:
             counted[kind] += tasks
         if not any(dict(request).get(DEVICE_SLOT) for request, _ in counted):
             return []
-        common = counted.most_common(_KINDS)
-        total = sum(number for _, number in common)
+        # Large gangs must not make the sum too large.
+        scale = counted.total() // (MOST_WEIGHT // 2) + 1
         return [
-            TypicalRequest(dict(request), max(1, number * 1000 // total), models)
-            for (request, models), number in common
+            TypicalRequest(dict(request), max(number // scale, 1), models)
+            for (request, models), number in counted.most_common()
         ]
-
-
-def _scores_by_demand(policy: PoolPolicy) -> bool:
-    return policy.profile == "gpu" or any(scorer == "fragmentation" for scorer, _ in policy.weights or ())

@@ -11,7 +11,7 @@ import pytest
 from mooring.cli.rendering.formatting import instant
 from mooring.wire.cluster.audit import AuditFinding, AuditReport
 from mooring.wire.cluster.nodes import SlotView, TaintView
-from mooring.wire.cluster.pools import PoolChange
+from mooring.wire.cluster.pools import DemandView, PoolChange
 from mooring.wire.cluster.quarantine import QuarantinedTask, QuarantineList
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_on_terminal
@@ -280,6 +280,19 @@ def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) 
     assert "lab" in mooring("pool", "list").stdout
     assert mooring("pool", "remove", "lab").stdout == "lab: removed\n"
     assert mooring("pool", "show", "lab").exit_code == 3
+
+
+def test_a_pool_shows_the_demand_that_it_expects(server: FakeServer, mooring: Mooring) -> None:
+    learned = [
+        DemandView(request={"cpu": "8", "gpu": "1"}, models=["A100", "H100"], percent=62.5),
+        DemandView(request={"gpu": "0.5"}, percent=37.5),
+    ]
+    server.pools["toy"] = server.pools["toy"].model_copy(update={"learned_demand": learned})
+    lines = [line for line in mooring("pool", "show", "toy").stdout.splitlines() if line.startswith("expects")]
+    assert [line.partition(":")[2].strip() for line in lines] == [
+        "62.5 %: cpu 8, gpu 1 on A100 or H100",
+        "37.5 %: gpu 0.5",
+    ]
 
 
 def test_a_pool_is_paused_and_resumed(server: FakeServer, mooring: Mooring) -> None:

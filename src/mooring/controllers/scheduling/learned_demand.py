@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mooring.coordination.fenced_database import FencedDatabase
-from mooring.mirror.statistics import places_by_demand
 from mooring.scheduling.expected_fill.learning import FIRST, WINDOW, Request, has_changed
+from mooring.scheduling.plugins.profiles import places_by_demand
 from mooring.store.nodes import learned_demand, pools
 from mooring.store.nodes.learned_demand import CommonRequest
 

@@ -24,7 +24,6 @@ from mooring.scheduling.compiled.layout import (
     ENTRY,
     EXPECTED_FILL,
     FILL_POOL,
-    FILL_PRICES,
     FIRST_TERM,
     FRAGMENTATION,
     HOST,
@@ -180,11 +179,9 @@ def pick(
     recent = gap * ROW_COST * 2 <= rows
     near = entry >= 0 and (head - cache.position[entry]) * ROW_COST <= rows
     if shapes.profile[EXPECTED_FILL] > 0:
-        begin_scores(nodes, shapes, shape)
-        changes = shapes.fill.prices[fields[shape, FILL_POOL], CHANGES]
+        changes, unchanged = begin_scores(nodes, shapes, shape)
         near = near and cache.price_changes[entry] == changes
-        recent = recent and fields[shape, FILL_PRICES] == changes
-        fields[shape, FILL_PRICES] = changes
+        recent = recent and unchanged
     cached = near or recent or mode in (ALWAYS_REFRESH, ALWAYS_REBUILD)
     if (cached and mode != ALWAYS_SCAN) or shapes.profile[NORMALISED]:
         if entry < 0:

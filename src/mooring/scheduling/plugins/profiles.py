@@ -59,6 +59,9 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
 }
 """The weights of the scorers by name of the profile."""
 
+_BY_DEMAND = frozenset({"expected_fill", "fragmentation"})
+"""Scorers that depend on the requests that are expected to come."""
+
 _CHOOSES_BY = {
     "concentrated": "concentrated",
     "dispersed": "dispersed",
@@ -75,6 +78,12 @@ BUILT_IN_SELECTORS: Mapping[str, Callable[..., Selector]] = {
     **{f"highest_{ties}": partial(HighestScore, ties) for ties in Ties if ties is not Ties.NAME},
 }
 """Factories: each profile gets its own selector, since a selector may remember its last choice."""
+
+
+def places_by_demand(policy: PoolPolicy) -> bool:
+    """Return whether a scorer of the pool depends on the demand to come."""
+    scorers = dict(policy.weights) if policy.weights else PRESETS.get(policy.profile, {})
+    return not _BY_DEMAND.isdisjoint(scorers)
 
 
 @dataclass(frozen=True, slots=True)

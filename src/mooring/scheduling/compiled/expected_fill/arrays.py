@@ -48,6 +48,11 @@ PLAN, CLASS, FIRST_VALUE = range(3)
 FIRST_DEVICE = FIRST_VALUE + CPU_POINTS
 POSITION, KIND_AND_PLAN = range(2)
 
+# Fields of a position in a sequence: the request there, and the device capacity that was asked for before.
+REQUEST, ASKED, FIRST_SMALLER = range(3)
+SMALLER = (1000, 500, 250)
+SEQUENCE_FIELDS = FIRST_SMALLER + len(SMALLER)
+
 # Rows of the scratch array, and fields of a row of nodes.
 NODE, FILLED, CAPACITY, HISTOGRAM, COSTS, WANTED, AVAILABLE, COUNTS = range(8)
 SCRATCH_ROWS = 8
@@ -64,7 +69,8 @@ class FillArrays(NamedTuple):
     requests: Int64s
     """[pool, request, field]"""
     sequences: Int32s
-    """[plan, sequence, position, 0 for the number of the request or 1 for the device capacity asked for before]"""
+    """[plan, sequence, position, field]; FIRST_SMALLER is the next position, from this one on, with a share below the
+    first of SMALLER, and so on."""
     demand: Int64s
     """[pool, field]"""
     groups: Int64s

@@ -9,6 +9,7 @@ import numpy as np
 
 from mooring.scheduling.compiled.expected_fill.arrays import (
     AGE,
+    CHANGES,
     CLASS_OF_ROW,
     COSTS,
     COUNTS,
@@ -37,6 +38,7 @@ from mooring.scheduling.compiled.layout import (
     DEVICE_SHARE,
     FILL_KIND,
     FILL_POOL,
+    FILL_PRICES,
     ONE,
     WHOLE,
     WHOLE_DEVICES,
@@ -62,8 +64,11 @@ def begin_workload(nodes: Nodes, fill: FillArrays, pool: Number) -> None:
 
 
 @compiled
-def begin_scores(nodes: Nodes, shapes: Shapes, shape: Number) -> None:
-    """Prepare for scores of a shape: forget the losses of rows that changed, and write the costs by prices."""
+def begin_scores(nodes: Nodes, shapes: Shapes, shape: Number) -> tuple[Number, Number]:
+    """Prepare for scores of a shape: forget the losses of rows that changed, and write the costs by prices.
+
+    Return the number of changes of the prices, and whether it was the same at the last use of the shape.
+    """
     fill, fields = shapes.fill, shapes.fields
     write_costs(fill, fields[shape, FILL_POOL], fields[shape, WHOLE_DEVICES], fields[shape, DEVICE_SHARE])
     entry, head = loss_entry(shapes, shape), nodes.head[0]
@@ -76,6 +81,10 @@ def begin_scores(nodes: Nodes, shapes: Shapes, shape: Number) -> None:
         for change in range(cached[POSITION], head):
             losses[nodes.change_log[change & (nodes.change_log.shape[0] - 1)]] = 0
     cached[POSITION] = head
+    changes = fill.prices[fields[shape, FILL_POOL], CHANGES]
+    unchanged = fields[shape, FILL_PRICES] == changes
+    fields[shape, FILL_PRICES] = changes
+    return changes, unchanged
 
 
 @inlined

@@ -143,12 +143,20 @@ def _groups(pool: PoolFill) -> NDArray[np.int64]:
 def _sequences(found: Sequence[PoolFill]) -> NDArray[np.int32]:
     """Return the sequences of all plans; those of a pool without demand for devices are never walked."""
     plans = len(found) * (arrays.CPU_LEVELS + 1)
-    result = np.zeros((max(plans, 1), demand.SEQUENCES, demand.LENGTH if plans else 1, 2), dtype=np.int32)
+    length = demand.LENGTH if plans else 1
+    result = np.zeros((max(plans, 1), demand.SEQUENCES, length, arrays.SEQUENCE_FIELDS), dtype=np.int32)
     for number, pool in enumerate(found):
+        shares = np.array([each.share for each in pool.demand.requests], dtype=np.int64)
         for level, numbers in enumerate(pool.demand.sequences):
-            plan, length = number * (arrays.CPU_LEVELS + 1) + level, numbers.shape[1]
-            result[plan, :, :length, 0] = numbers
-            result[plan, :, :length, 1] = pool.demand.asked(level)
+            if not numbers.shape[1]:
+                continue
+            plan = result[number * (arrays.CPU_LEVELS + 1) + level]
+            plan[:, :, arrays.REQUEST] = numbers
+            plan[:, :, arrays.ASKED] = pool.demand.asked(level)
+            for at, smaller in enumerate(arrays.SMALLER):
+                positions = np.where(shares[numbers] < smaller, np.arange(length), length)
+                following = np.minimum.accumulate(positions[:, ::-1], axis=1)[:, ::-1]
+                plan[:, :, arrays.FIRST_SMALLER + at] = following
     return result
 
 

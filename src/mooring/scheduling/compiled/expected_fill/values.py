@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.scheduling.compiled.expected_fill.arrays import (
+    ASKED,
     CLASS,
     CLASSES,
     COUNTS,
@@ -16,6 +17,7 @@ from mooring.scheduling.compiled.expected_fill.arrays import (
     FINE_CPU,
     FINE_STEP,
     FIRST_DEVICE,
+    FIRST_SMALLER,
     FIRST_VALUE,
     HORIZON,
     LEAST_CPU,
@@ -23,7 +25,9 @@ from mooring.scheduling.compiled.expected_fill.arrays import (
     NODE,
     PLAN,
     POINTS,
+    REQUEST,
     SHARE,
+    SMALLER,
     SMALLEST_SHARE,
     STEPS_PER_DOUBLING,
     UNKNOWN,
@@ -118,12 +122,19 @@ def expected_fill(
     for sequence in range(0 if lacking else sequences):
         for device in range(count):
             work[device] = devices[device]
-        left, largest = cpu, devices[count - 1]
-        for position in range(length):
-            asked = np.int64(fill.sequences[plan, sequence, position, 1])
+        left, largest, position = cpu, devices[count - 1], np.int64(0)
+        while position < length:
+            if largest < SMALLER[0]:
+                # Skip requests that are too large.
+                field = FIRST_SMALLER + (largest < SMALLER[1]) + (largest < SMALLER[2])
+                position = np.int64(fill.sequences[plan, sequence, position, field])
+                if position >= length:
+                    break
+            asked = np.int64(fill.sequences[plan, sequence, position, ASKED])
             if asked >= horizon:
                 break
-            number = fill.sequences[plan, sequence, position, 0]
+            number = fill.sequences[plan, sequence, position, REQUEST]
+            position += 1
             share, needed = requests[number, SHARE], requests[number, DEVICES]
             if share > largest or needed > count or (requests[number, CLASSES] >> of_class) & 1 == 0:
                 continue
