@@ -3,6 +3,7 @@
 # missing.
 # The tests start servers of their own from these binaries, so no system service is started here, none is left
 # enabled, and no existing database cluster is touched. A server that cannot be had is not an error: its tests skip.
+# `test-servers.sh slurm` does this for Slurm instead, which only comparisons with it need.
 set -euo pipefail
 
 postgres_found() {
@@ -17,19 +18,27 @@ container_programs_found() {
     found podman && found runc && found conmon && found busybox
 }
 
+slurm_found() {
+    found slurmctld && found slurmd && found sbatch && found munged
+}
+
 say() {
     printf 'test-deps: %s\n' "$*"
 }
 
 missing=()
-postgres_found || missing+=(postgresql)
-found etcd || missing+=(etcd-server)
-found podman || missing+=(podman)
-found runc || missing+=(runc)
-found conmon || missing+=(conmon)
-found busybox || missing+=(busybox-static)
-found docker-registry || missing+=(docker-registry)
-found chromium || missing+=(chromium)
+if [ "${1:-}" = slurm ]; then
+    slurm_found || missing=(munge slurmctld slurmd)
+else
+    postgres_found || missing+=(postgresql)
+    found etcd || missing+=(etcd-server)
+    found podman || missing+=(podman)
+    found runc || missing+=(runc)
+    found conmon || missing+=(conmon)
+    found busybox || missing+=(busybox-static)
+    found docker-registry || missing+=(docker-registry)
+    found chromium || missing+=(chromium)
+fi
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi
@@ -106,10 +115,15 @@ for package in "${missing[@]}"; do
             install_without podman podman.socket podman.service podman-auto-update.timer podman-restart.service || true
             ;;
         docker-registry) install_without docker-registry docker-registry || true ;;
+        munge | slurmctld | slurmd) install_without "$package" "$package" || true ;;
         *) install_package "$package" || true ;;
     esac
 done
 
+if [ "${1:-}" = slurm ]; then
+    slurm_found || say "THE COMPARISONS WITH SLURM WILL BE SKIPPED: slurmctld, slurmd and munge could not be installed."
+    exit 0
+fi
 postgres_found || say "THE POSTGRESQL TESTS WILL BE SKIPPED: postgresql could not be installed."
 found etcd || say "THE ETCD TESTS WILL BE SKIPPED: etcd-server could not be installed."
 container_programs_found || say "THE CONTAINER TESTS WILL BE SKIPPED: podman, runc, conmon and busybox-static could not be installed."
