@@ -1,7 +1,7 @@
 """kube-scheduler, Slurm and Mooring on the same work in one run, side by side.
 
-The first run on a machine builds Kubernetes and installs Slurm, which needs root on Debian. A part that cannot be had or
-fails is named with its reason; the others are measured.
+The first run on a machine builds Kubernetes and installs Slurm, which needs root on Debian. A part that is unavailable
+or fails is named with its reason; the others are measured.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
+
 from benchmarks.peers import figures, kubernetes, mooring, slurm, work
 from mooring import __version__
 from tests.peers import kubernetes as kubernetes_servers
 from tests.peers import slurm as slurm_servers
+from tests.servers import needed_etcd, needed_postgres
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 UNMEASURED = (
-    "processes of pods: kubelets and a container runtime are no part of the comparison, so pods are bound and never start",
+    "processes of pods: there are no kubelets and no container runtime, so pods are bound and never start",
     "the REST API of Slurm: jobs are submitted with `sbatch`, one process each, whose start counts",
     "processes on PostgreSQL: Mooring's processes run on one machine with SQLite, Slurm's on "
     f"{slurm.STARTED_NODES} slurmd of the same machine",
@@ -43,7 +46,8 @@ def run() -> dict[str, float]:
         print(f"  {name} …", file=sys.stderr, flush=True)
         try:
             result |= measure()
-        except (Unavailable, RuntimeError, OSError, subprocess.SubprocessError, ExceptionGroup) as error:
+        # Servers of the tests that are missing skip a test.
+        except (Exception, pytest.skip.Exception) as error:
             _failures[name] = f"{type(error).__name__}: {error}"
     return result
 
@@ -72,6 +76,7 @@ def _kubernetes() -> dict[str, float]:
     if programs is None:
         raise Unavailable("scripts/kubernetes-test-server.sh has not built it")
     _versions["Kubernetes"] = kubernetes_servers.version(programs)
+    _versions["etcd"] = _printed(needed_etcd()).splitlines()[0].split()[-1]
     return kubernetes.measure(programs)
 
 
@@ -86,7 +91,13 @@ def _slurm() -> dict[str, float]:
 
 def _mooring(kind: str) -> dict[str, float]:
     _versions["Mooring"] = __version__
+    if kind == "postgresql":
+        _versions["PostgreSQL"] = _printed(str(needed_postgres() / "postgres")).split()[2]
     return mooring.measure(kind)
+
+
+def _printed(program: str) -> str:
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 def _prepare(script: str, *arguments: str) -> None:

@@ -71,11 +71,13 @@ def table(figures: Mapping[str, float]) -> list[str]:
         cells = ["" if value is None else _shown(value) for value in measured.values()]
         for ours, peer in pairs:
             our, their = measured[ours], measured[peer]
-            known = our is not None and their is not None
-            cells.append(f"{ratio(our, their, more_is_better=row.more_is_better):,.2g} ×" if known else "")
+            if our is None or their is None:
+                cells.append("")
+            else:
+                cells.append(f"{_shown(ratio(our, their, more_is_better=row.more_is_better))} ×")
         lines.append(f"| {row.work} | {' | '.join(cells)} |")
     return lines
 
 
 def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 10 else f"{value:.3g}"

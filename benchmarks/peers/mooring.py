@@ -1,4 +1,4 @@
-"""Mooring: tasks over its HTTP API until their binds are committed, on simulated nodes, and processes until they end."""
+"""Mooring: tasks over its HTTP API until they are bound, on simulated nodes, and processes until they end."""
 
 from __future__ import annotations
 
