@@ -130,10 +130,15 @@ class SlurmCluster:
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[SlurmCluster]:
     """A cluster of four nodes of eight cores and 16 GiB, shared by the session."""
-    if absent := missing_programs():
-        unavailable("slurm", f"Slurm tests need {', '.join(absent)}: {INSTALL}")
+    require_programs()
     with running_slurm(nodes=4, cores=8, memory_mib=16 * 1024) as cluster:
         yield cluster
+
+
+def require_programs() -> None:
+    """Skip the test where Slurm is not installed, or fail it if MOORING_REQUIRE names `slurm`."""
+    if absent := missing_programs():
+        unavailable("slurm", f"Slurm tests need {', '.join(absent)}: {INSTALL}")
 
 
 def missing_programs() -> list[str]:
