@@ -36,7 +36,7 @@ _FIRST_PORT, _LAST_PORT = 10_000, 30_000
 
 _SETTINGS = """\
 ClusterName=mooring
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost=localhost({address})
 SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
@@ -173,7 +173,7 @@ def running_slurm(
         else:
             first = _free_ports(nodes)
             ports = f"[{first}-{first + nodes - 1}]"
-            node = f"{node} State=UNKNOWN NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports}"
+            node = f"{node} State=UNKNOWN NodeHostname=localhost NodeAddr={_address()} Port={ports}"
         _write(folder, _configuration(folder, node, options), identity)
         start = _Starter(stack, cluster)
         munged = start("munged", "--foreground", "--num-threads=4", *_munge_files(folder))
@@ -232,12 +232,21 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _configuration(folder: Path, nodes: str, options: Sequence[str]) -> str:
     return _SETTINGS.format(
+        address=_address(),
         port=free_port(),
         user=pwd.getpwuid(int(_identity().get("user", os.geteuid()))).pw_name,
         folder=folder,
         options="\n".join(options),
         nodes=nodes,
     )
+
+
+def _address() -> str:
+    """Return the loopback address that daemons listen on: that of the host's name, which Debian sets to 127.0.1.1."""
+    with suppress(OSError):
+        if (address := socket.gethostbyname(socket.gethostname())).startswith("127."):
+            return address
+    return "127.0.0.1"
 
 
 def _free_ports(number: int) -> int:
@@ -253,7 +262,7 @@ def _free_ports(number: int) -> int:
 def _is_free(port: int) -> bool:
     with socket.socket() as tried:
         try:
-            tried.bind(("127.0.0.1", port))
+            tried.bind((_address(), port))
         except OSError:
             return False
         return True
