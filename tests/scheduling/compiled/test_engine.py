@@ -316,6 +316,21 @@ def test_rows_are_added_and_reused() -> None:
                 scheduler.cluster.upsert(Node(name=f"new-{number}-{index}", allocatable={"cpu": 4000}))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_nodes_on_the_highest_rows_leave_and_return(mode: int) -> None:
+    nodes = machines(20, allocatable={"cpu": 4000})
+    plain, quick = pair(Story(nodes, "locality", [], [], []), mode)
+    for number in range(4):
+        waiting = [work(f"work-{number}-{index}", 3, cpu=100) for index in range(8)]
+        assert answers(quick.run(waiting, NOW).decisions) == answers(plain.run(waiting, NOW).decisions)
+        for scheduler in (plain, quick):
+            for node in nodes[12:]:
+                if number % 2:
+                    scheduler.cluster.upsert(node)
+                else:
+                    scheduler.cluster.remove(node.id)
+
+
 def test_tasks_in_backoff_wait_while_others_of_the_batch_are_placed() -> None:
     late = replace(
         work("b-late", 2),

@@ -73,7 +73,8 @@ class Engine:
         self._referenced: dict[int, Constraints] = {}
         """Constraints by identity, referenced so that an identity keeps meaning the same object."""
         self._classes: dict[tuple[StaticKey, tuple[int, ...]], int] = {}
-        self._class_shapes: list[tuple[Shape, tuple[int, ...]]] = []
+        self._class_shapes: list[Shape] = []
+        """By class, a shape of it."""
         self._seen = self._static_seen = self._membership = -1
         self._capacity = self._slots = self._vocabulary = self._device_rules = self._demand_changes = -1
         self._request_tables: RequestTables
@@ -368,6 +369,8 @@ class Engine:
         rows = self.cluster.rows
         self.nodes.precedence[:] = precedence
         self.nodes.row_of[precedence[rows]] = rows
+        self.nodes.used_rows[0] = rows.max(initial=-1) + 1
+        self.key_cache.scratch[:] = layout.INFEASIBLE
         self.key_cache.position[:] = layout.NEVER
         self._membership = self.cluster.membership
 
@@ -396,8 +399,13 @@ class Engine:
         stale = rows if self.lowered.reads_load else static_rows
         if not len(stale):
             return
-        for number, (shape, closed) in enumerate(self._class_shapes):
-            self.shapes.static[number, stale] = self.lowered.static_keys(shape, self.cluster, stale, self._keys.tiers)
+        # Classes that differ in their closed rows alone share the answers.
+        answers: dict[StaticKey, NDArray[np.int64]] = {}
+        for (static_key, closed), number in self._classes.items():
+            shape = self._class_shapes[number]
+            if static_key not in answers:
+                answers[static_key] = self.lowered.static_keys(shape, self.cluster, stale, self._keys.tiers)
+            self.shapes.static[number, stale] = answers[static_key]
             self.shapes.static[number, list(closed)] = _CLOSED
             self._write_levels(number, shape)
 
@@ -473,11 +481,15 @@ class Engine:
         key = (self.lowered.static_key(shape, self.cluster), closed)
         number = self._classes.get(key)
         if number is None:
-            rows = np.arange(self._capacity)
-            answers = self.lowered.static_keys(shape, self.cluster, rows, self._keys.tiers)
+            without_closed = self._classes.get((key[0], ()))
+            if without_closed is None:
+                rows = np.arange(self._capacity)
+                answers = self.lowered.static_keys(shape, self.cluster, rows, self._keys.tiers)
+            else:
+                answers = self.shapes.static[without_closed].copy()
             answers[list(closed)] = _CLOSED
             number = self._classes[key] = len(self._class_shapes)
-            self._class_shapes.append((shape, closed))
+            self._class_shapes.append(shape)
             if number == len(self.shapes.static):
                 self.shapes = with_more_classes(self.shapes)
             self.shapes.static[number] = answers

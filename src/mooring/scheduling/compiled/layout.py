@@ -133,6 +133,8 @@ class Nodes(NamedTuple):
     tasks: Int64s
     uncounted: Int64s
     precedence: Int64s
+    used_rows: Int64s
+    """One more than the highest row that holds a node: the capacity may be nearly twice that."""
     row_of: Int32s
     """[precedence]"""
     own_tasks: Int32s
@@ -261,7 +263,7 @@ class KeyCache(NamedTuple):
     highest_levels: Int32s
     """[entry, kind]: the highest level among the feasible leaves when they were scored."""
     scratch: Int64s
-    """[row]"""
+    """[row]: the keys of a scan; INFEASIBLE from `used_rows` on."""
     group_keys: Int64s
     """[group]: what the terms over domains add to the keys of a group."""
     clock_hand: Int64s

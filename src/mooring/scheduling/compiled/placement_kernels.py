@@ -423,19 +423,19 @@ def pick_by_scan(
     plugin: RowScore,
 ) -> tuple[Number, Number]:
     """Return the best key and the number of feasible rows by scoring all rows, without the cache."""
-    keys = cache.scratch
+    keys, rows = cache.scratch, nodes.used_rows[0]
     score_all(nodes, shapes, counters, shape, limit, spread, keys, plugin)
     fields = shapes.fields
     if fields[shape, DOMAIN_TERMS] > 0:
         add_domain_terms(shapes, counters, partitions, cache, shape)
         partition = fields[shape, PARTITION]
-        for row in range(keys.shape[0]):
+        for row in range(rows):
             if keys[row] != INFEASIBLE:
                 added = cache.group_keys[partitions.group[partition, row]]
                 keys[row] = keys[row] + added if added != INFEASIBLE else INFEASIBLE
     best = np.int64(INFEASIBLE)
     feasible = np.int64(0)
-    for row in range(keys.shape[0]):
+    for row in range(rows):
         best = max(best, keys[row])
         feasible += np.int64(keys[row] != INFEASIBLE)
     return best, np.int32(feasible)
@@ -580,7 +580,7 @@ def has_capacity_for(nodes: Nodes, shapes: Shapes, shape: Number, tasks: Number,
         return False
     static, need = shapes.static[fields[shape, CLASS]], shapes.need[shape]
     total = np.int64(0)
-    for row in range(static.shape[0]):
+    for row in range(nodes.used_rows[0]):
         if static[row] >= 0:
             times = np.int64(tasks - total)
             for slot in range(need.shape[0]):

@@ -226,7 +226,11 @@ def refresh_costs(
                 tree[rows + row] = row if possible else NOWHERE
                 node = (rows + row) >> 1
                 while node >= 1:
+                    before = tree[node]
                     tree[node] = cheaper(nodes, costs, kind, tree[2 * node], tree[2 * node + 1])
+                    if tree[node] == before and before != row:
+                        # The row won neither before nor now, so that it changes nothing further up.
+                        break
                     node >>= 1
     costs.position[kind] = head
 

@@ -151,9 +151,9 @@ def score_all(
     keys: Int64s,
     plugin: RowScore,
 ) -> None:
-    """Compute the keys of all rows, without the terms over domains."""
+    """Compute the keys of all rows that hold nodes, without the terms over domains."""
     fields, profile = shapes.fields, shapes.profile
-    rows = keys.shape[0]
+    rows = nodes.used_rows[0]
     shift = profile[KEY_SHIFT]
     static = shapes.static[fields[shape, CLASS]]
     tasks = nodes.free_by_slot.shape[0] - 1
