@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
+from mooring.model.nodes.node import Node
 from mooring.model.resources.slots import Amounts, total
 from mooring.model.workloads.workload import NO_CONSTRAINTS, Workload
 from mooring.scheduling import Cluster
-from mooring.scheduling.calendar import promises, step_functions
+from mooring.scheduling.calendar import capacity_queries, promises, step_functions
 from mooring.scheduling.calendar.capacity_queries import Alternatives
 from mooring.scheduling.calendar.step_functions import NEVER
 from mooring.scheduling.calendar.timeline import Timeline
@@ -83,6 +84,29 @@ def test_rows_that_are_built_together_agree_with_one_that_looks_at_every_second(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(promises, "_ROWS_ONE_BY_ONE", 0)
         agree(data)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    running=st.lists(st.tuples(st.integers(0, 2), st.integers(1, SECONDS), AMOUNTS), max_size=8),
+    request=st.dictionaries(st.sampled_from(SLOTS), st.integers(0, 5), min_size=1),
+    times=st.lists(TIMES, min_size=1, max_size=2),
+)
+def test_releases_summed_row_by_row_equal_those_summed_together(
+    running: list[tuple[int, int, Amounts]], request: Amounts, times: list[int]
+):
+    cluster = Cluster([Node(name=f"n{number}", allocatable=dict.fromkeys(SLOTS, 8)) for number in range(3)])
+    timeline, demand = cluster.timeline, cluster.demand(tuple(sorted(request.items())))
+    for key, (row, end, amounts) in enumerate(running):
+        cluster.count_amounts([row], [amounts], 1)
+        timeline.expect(key, row, end, amounts)
+    together: list[list[int]] = []
+    for one_by_one in (0, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(capacity_queries, "_SUMMED_ONE_BY_ONE", one_by_one)
+            capacities = timeline.capacities_after_releases(cluster.rows, demand, times)
+            together.append(np.concatenate(capacities).tolist())
+    assert together[0] == together[1]
 
 
 @settings(max_examples=examples(100), deadline=None)

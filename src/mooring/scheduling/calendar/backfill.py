@@ -383,8 +383,14 @@ class Planner:
 
 def _shared_out(task_capacity: Amount, rows: Rows, count: int) -> dict[int, int]:
     """Return the number of tasks by row if each of the rows, in order, takes as many of the tasks as it can."""
-    given = np.minimum(task_capacity, np.maximum(count - (np.cumsum(task_capacity) - task_capacity), 0))
-    return dict(zip(rows[given > 0].tolist(), given[given > 0].tolist(), strict=True))
+    given: dict[int, int] = {}
+    for row, most in zip(rows.tolist(), task_capacity.tolist(), strict=True):
+        if count <= 0:
+            break
+        if most > 0:
+            given[row] = min(most, count)
+            count -= given[row]
+    return given
 
 
 def _fewest_left(workload: Workload) -> int:

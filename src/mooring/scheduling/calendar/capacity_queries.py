@@ -11,6 +11,9 @@ from mooring.scheduling.calendar.promises import Promises
 from mooring.scheduling.calendar.step_functions import BEGINNING, NEVER
 from mooring.scheduling.cluster.arrays import Amount, Demand, Mask, Rows
 
+_SUMMED_ONE_BY_ONE = 4
+"""Up to this many rows, what their tasks release is summed row by row: array operations have a fixed cost."""
+
 
 class Alternatives(NamedTuple):
     """Alternatives to a booking that does not fit: a later start, or fewer tasks."""
@@ -29,9 +32,8 @@ class CapacityQueries(Promises):
         start, end = max(start, self.now), NEVER if end is None else end
         few = self._steps_of_few(rows)
         if few is not None:
-            slots = demand.slots[:, 0].tolist()
-            highest = [[steps.highest(slot, start, end) for steps in few] for slot in slots]
-            return np.array(highest, dtype=np.int64).reshape(len(slots), len(rows))
+            highest = [[steps.highest(slot, start, end) for steps in few] for slot, _ in demand.by_slot]
+            return np.array(highest, dtype=np.int64).reshape(len(demand.by_slot), len(rows))
         self._build(rows)
         return self._steps.highest(rows, demand.slots[:, 0], start, end)
 
@@ -69,11 +71,13 @@ class CapacityQueries(Promises):
         few = None if seconds is None or promised else self._steps_of_few(rows)
         if few is not None:
             assert seconds is not None
-            window, slots = (self.now, self.now + max(seconds, 1)), demand.slots[:, 0].tolist()
-            spares = (self._free(rows, demand) - demand.amounts).T.tolist()
+            window = self.now, self.now + max(seconds, 1)
             crowded = [
-                any(0 < steps.highest(slot, *window) > left for slot, left in zip(slots, spare, strict=True))
-                for steps, spare in zip(few, spares, strict=True)
+                any(
+                    0 < steps.highest(slot, *window) > left
+                    for (slot, _), left in zip(demand.by_slot, self._spare_on(row, demand), strict=True)
+                )
+                for steps, row in zip(few, rows.tolist(), strict=True)
             ]
             return rows[np.array(crowded, dtype=np.bool_)]
         rows = rows[self._crowds(rows, demand, self._most_ever(rows, demand))]
@@ -116,10 +120,10 @@ class CapacityQueries(Promises):
         not_before = max(not_before, self.now)
         few = self._steps_of_few(rows)
         if few is not None:
-            slots, spares = demand.slots[:, 0].tolist(), (self._free(rows, demand) - demand.amounts).T.tolist()
+            slots = [slot for slot, _ in demand.by_slot]
             times = [
-                steps.earliest(slots, spare, seconds, not_before, horizon)
-                for steps, spare in zip(few, spares, strict=True)
+                steps.earliest(slots, self._spare_on(row, demand), seconds, not_before, horizon)
+                for steps, row in zip(few, rows.tolist(), strict=True)
             ]
             return np.array(times, dtype=np.int64)
         self._build(rows)
@@ -145,6 +149,11 @@ class CapacityQueries(Promises):
 
         The search visits all promises, not the step functions of the rows.
         """
+        if len(rows) <= _SUMMED_ONE_BY_ONE:
+            return [
+                np.array([self._capacity_after_releases(row, demand, time) for row in rows.tolist()], dtype=np.int64)
+                for time in times
+            ]
         releases = [
             (end, row, slot, amount)
             for row, start, end, amounts, *_ in self._promises.values()
@@ -160,6 +169,18 @@ class CapacityQueries(Promises):
             np.add.at(released, (slots[due], on[due]), freed[due])
             capacities.append(_times(free + released[demand.slots, rows], demand))
         return capacities
+
+    def _capacity_after_releases(self, row: int, demand: Demand, time: int) -> int:
+        """Return the number of tasks that a row can take once the running tasks that end by a time have ended."""
+        free = dict(zip((slot for slot, _ in demand.by_slot), self._cluster.free_on(demand, row), strict=True))
+        for _, start, end, amounts, *_ in self._of_row.get(row, {}).values():
+            if start is None and end is not None and end <= time:
+                for slot, amount in amounts:
+                    if slot in free:
+                        free[slot] += amount
+        if any(amount < 0 for amount in free.values()):
+            return 0
+        return min((free[slot] // amount for slot, amount in demand.by_slot if amount > 0), default=NEVER)
 
     def earliest_for_gang(
         self,
@@ -254,6 +275,11 @@ class CapacityQueries(Promises):
         later = self.earliest_for_gang(rows, demand, end - start, count, start, horizon=horizon)
         fewer = int(np.minimum(self.task_capacity(rows, demand, start, end), count).sum())
         return Alternatives(None if later == NEVER else later, min(fewer, count))
+
+    def _spare_on(self, row: int, demand: Demand) -> list[int]:
+        """Return by requested slot how much of a row is free beside the request."""
+        free = self._cluster.free_on(demand, row)
+        return [left - amount for (_, amount), left in zip(demand.by_slot, free, strict=True)]
 
     def _free(self, rows: Rows, demand: Demand) -> Amount:
         """Return the free amounts, bounded below so that subtracting from them does not overflow."""

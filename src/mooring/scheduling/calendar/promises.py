@@ -74,6 +74,8 @@ class Taken(Protocol):
 
     def free(self, demand: Demand, rows: Rows) -> Amount: ...
 
+    def free_on(self, demand: Demand, row: int) -> list[int]: ...
+
 
 class Promises:
     """The promises on the rows of a cluster, by key."""

@@ -24,7 +24,14 @@ class Demand:
     cpu_and_memory: Amount
     uncounted: Amount
     """CPU and memory that scoring adds for containers without a request."""
+    by_slot: tuple[tuple[int, int], ...]
+    """Pairs of slot and amount, for a row that is looked at alone: arrays have a fixed cost of their own."""
 
     def times(self, count: int) -> Demand:
         """Return the demand of `count` tasks."""
-        return replace(self, amounts=self.amounts * count, cpu_and_memory=self.cpu_and_memory * count)
+        return replace(
+            self,
+            amounts=self.amounts * count,
+            cpu_and_memory=self.cpu_and_memory * count,
+            by_slot=tuple((slot, amount * count) for slot, amount in self.by_slot),
+        )

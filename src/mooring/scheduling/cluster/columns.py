@@ -309,6 +309,7 @@ class ClusterColumns:
                 amounts=np.array(amounts, dtype=np.int64).reshape(-1, 1),
                 cpu_and_memory=np.array([[by_name.get("cpu", 0)], [by_name.get("memory", 0)]], dtype=np.int64),
                 uncounted=np.array(uncounted, dtype=np.int64).reshape(-1, 1),
+                by_slot=tuple(zip(slots, amounts, strict=True)),
             )
             if len(self._demands) >= 4096:
                 self._demands.clear()
@@ -325,6 +326,15 @@ class ClusterColumns:
     def free(self, demand: Demand, rows: Rows) -> Amount:
         """Return the free amount per requested slot, as [slot, row]; negative where a node shrank below its usage."""
         return self.allocatable[demand.slots, rows] - self.taken[demand.slots, rows]
+
+    def fits_on(self, demand: Demand, row: int) -> bool:
+        """Return whether a demand fits on one row; for a single row this takes a fraction of the time of `fits`."""
+        return all(amount <= free for (_, amount), free in zip(demand.by_slot, self.free_on(demand, row), strict=True))
+
+    def free_on(self, demand: Demand, row: int) -> list[int]:
+        """Return the free amount of one row per requested slot, as `free` does."""
+        allocatable, taken = self.allocatable, self.taken
+        return [int(allocatable[slot, row]) - int(taken[slot, row]) for slot, _ in demand.by_slot]
 
     def slot_of(self, name: str) -> int | None:
         """Return the position of a slot on the slot axis; None if no node and no request named it so far."""
@@ -447,7 +457,7 @@ class ClusterColumns:
         if len(rows) == 1:
             # Scalars take a fraction of the time of index arrays.
             row = int(rows[0])
-            for [slot], [amount] in zip(demand.slots.tolist(), demand.amounts.tolist(), strict=True):
+            for slot, amount in demand.by_slot:
                 self.taken[slot, row] += sign * amount
             for slot, [amount] in enumerate(demand.uncounted.tolist()):
                 if amount:

@@ -148,7 +148,10 @@ class Evaluation:
             return False
         if self._static_seen != cluster.static_changes.revision:
             return False
-        fits = cluster.fits(self._resources.demand(self.shape, cluster), eligible)
+        demand = self._resources.demand(self.shape, cluster)
+        if len(eligible) == 1:
+            return not cluster.fits_on(demand, int(eligible[0]))
+        fits = cluster.fits(demand, eligible)
         return not np.logical_and.reduce(fits, axis=0).any()
 
     def refresh(self) -> None:
