@@ -1,5 +1,6 @@
 """The simulation can fail: each test removes one safeguard, and a schedule soon detects it."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,4 +55,4 @@ def test_a_retry_too_many_is_found(prepared: Prepared, monkeypatch: pytest.Monke
         return retries.is_retried(*end, max_retries=max_retries + 1, **task)
 
     monkeypatch.setattr(exit_policy, "is_retried", lenient)
-    assert "failed 2 times, with 0 retries" in first_violation(prepared)
+    assert re.search(r"failed \d+ times, with \d+ retries", first_violation(prepared))
