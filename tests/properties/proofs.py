@@ -12,7 +12,7 @@ from sqlalchemy import case, select
 
 from mooring.model.lifecycle import OCCUPYING, TERMINATING_OR_ENDED, TaskStatus, is_end, is_legal
 from mooring.model.workloads.constraints import Constraints
-from mooring.model.workloads.rollouts import Phase
+from mooring.model.workloads.lifetime.rollouts import Phase
 from mooring.model.workloads.workload import Kind
 from mooring.store import tables
 from mooring.store.core.constraint_columns import decode_constraints, decode_taints

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.model.workloads import retries
+from mooring.model.workloads.lifetime import retries
 from mooring.store.commit import exit_policy
 from mooring.store.control import leadership
 from mooring.store.workloads import idempotency, stopping

@@ -27,7 +27,7 @@ from mooring.agent.runtimes.contract import (
 from mooring.agent.runtimes.process.isolation import Isolation
 from mooring.agent.runtimes.process.runtime import ProcessRuntime
 from mooring.model.errors import MooringError
-from mooring.model.workloads.retries import DISK_FULL
+from mooring.model.workloads.lifetime.retries import DISK_FULL
 from mooring.wire.agents.agent_protocol import DesiredTask
 
 log = structlog.get_logger(__name__)

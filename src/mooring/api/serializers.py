@@ -13,12 +13,12 @@ from mooring.model.decisions import SCORE_ONE
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.resources.slots import format_amounts, slot_type
 from mooring.model.resources.task_resources import quality_of
-from mooring.model.workloads.attempts import AttemptRecord
 from mooring.model.workloads.containers import Container
 from mooring.model.workloads.dependencies import Dependency
 from mooring.model.workloads.groups import group_of
-from mooring.model.workloads.health import Health, Members, health_of
-from mooring.model.workloads.idleness import Idleness
+from mooring.model.workloads.lifetime.attempts import AttemptRecord
+from mooring.model.workloads.lifetime.health import Health, Members, health_of
+from mooring.model.workloads.lifetime.idleness import Idleness
 from mooring.model.workloads.needed_change import needed_change
 from mooring.model.workloads.workload import Kind, placement_options
 from mooring.store.core.constraint_columns import decode_constraints

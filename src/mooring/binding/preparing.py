@@ -15,7 +15,7 @@ from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.policy.holds import Purpose
 from mooring.model.reasons import Reason
-from mooring.model.workloads.attempts import (
+from mooring.model.workloads.lifetime.attempts import (
     START_LIMITS,
     Attempt,
     AttemptLimits,
@@ -24,7 +24,7 @@ from mooring.model.workloads.attempts import (
     Result,
     judge,
 )
-from mooring.model.workloads.retries import is_image_refused, is_loss
+from mooring.model.workloads.lifetime.retries import is_image_refused, is_loss
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import holds, transitions
 from mooring.store.commit.holds import HeldWorkload

@@ -21,7 +21,7 @@ from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.nodes.node import Node
 from mooring.model.policy.pools import Expectation, PoolPolicy
 from mooring.model.policy.preemption import PreemptionMode, RunningTask, Victim
-from mooring.model.workloads.runs import EndedRun
+from mooring.model.workloads.lifetime.runs import EndedRun
 from mooring.model.workloads.workload import Kind, OnInsufficient, Task, Workload
 from mooring.scheduling.calendar.prediction.predictors import features_of, predictor_of, with_prediction
 from mooring.scheduling.calendar.seconds import seconds_of, time_of

@@ -15,7 +15,7 @@ from mooring.coordination.signals import Signal
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.resources.devices import DeviceShare
-from mooring.model.workloads.retries import PULL_RETRIES
+from mooring.model.workloads.lifetime.retries import PULL_RETRIES
 from mooring.model.workloads.workload import Kind
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import (

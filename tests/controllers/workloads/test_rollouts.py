@@ -19,7 +19,7 @@ from mooring.coordination.leadership import Leadership
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
-from mooring.model.workloads.rollouts import Phase, Rollout
+from mooring.model.workloads.lifetime.rollouts import Phase, Rollout
 from mooring.store.commit.status_changes import Change
 from mooring.store.core.engine import Connection
 from mooring.store.workloads import option_columns, rollouts

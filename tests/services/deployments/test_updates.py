@@ -13,7 +13,7 @@ from mooring.model.workloads.containers import (
     Volume,
     VolumeKind,
 )
-from mooring.model.workloads.rollouts import Rollout
+from mooring.model.workloads.lifetime.rollouts import Rollout
 from mooring.services.deployments.updates import (
     as_request,
     cause_of,

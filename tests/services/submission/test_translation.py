@@ -15,7 +15,7 @@ from mooring.model.resources.slots import SlotType
 from mooring.model.resources.task_resources import requests_of
 from mooring.model.tenancy.tenants import Principal, Role
 from mooring.model.workloads.containers import Restart
-from mooring.model.workloads.rollouts import Rollout
+from mooring.model.workloads.lifetime.rollouts import Rollout
 from mooring.model.workloads.workload import Kind, OnInsufficient
 from mooring.services.submission.pool_choice import choose_pool
 from mooring.services.submission.submission_context import SubmissionContext

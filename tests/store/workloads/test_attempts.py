@@ -10,7 +10,7 @@ from mooring.api.agents.hub import AgentHub
 from mooring.coordination.signals import Signal
 from mooring.model.decisions import Outcome
 from mooring.model.reasons import Reason
-from mooring.model.workloads.attempts import Attempt, Phase, Result
+from mooring.model.workloads.lifetime.attempts import Attempt, Phase, Result
 from mooring.model.workloads.workload import Kind
 from mooring.store.tables import nodes
 from mooring.store.workloads import attempts

@@ -22,7 +22,7 @@ import psutil
 from mooring.agent.runtimes.contract import Observed
 from mooring.model.errors import MooringError
 from mooring.model.nodes.node import DEFAULT_PORTS, MAX_REPORTED_PORTS
-from mooring.model.workloads.retries import PORT_IN_USE
+from mooring.model.workloads.lifetime.retries import PORT_IN_USE
 from mooring.wire.agents.agent_protocol import DesiredTask
 
 Port = tuple[str, int]

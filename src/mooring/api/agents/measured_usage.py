@@ -17,7 +17,7 @@ from mooring.api.agents.agent_session import AgentSession
 from mooring.clock import now
 from mooring.coordination.outage import Outage
 from mooring.model.errors import InvalidInput
-from mooring.model.workloads.idleness import is_active
+from mooring.model.workloads.lifetime.idleness import is_active
 from mooring.store.accounting import measured_usage
 from mooring.store.core.engine import (
     DISK_FULL,

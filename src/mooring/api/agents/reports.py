@@ -13,7 +13,7 @@ from mooring.clock import now
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.workloads.retries import PORT_IN_USE
+from mooring.model.workloads.lifetime.retries import PORT_IN_USE
 from mooring.store.commit import holds, transitions
 from mooring.store.commit.commit_logging import log_applied
 from mooring.store.commit.locked_workloads import lock_owners

@@ -41,7 +41,7 @@ from mooring.cli.rendering.output import (
     show_table,
 )
 from mooring.model.calendar.durations import format_duration
-from mooring.model.workloads.health import LOOPS_AFTER
+from mooring.model.workloads.lifetime.health import LOOPS_AFTER
 
 if TYPE_CHECKING:
     from mooring.client import Client

@@ -7,7 +7,7 @@ from functools import partial
 from mooring.clock import now
 from mooring.coordination.fenced_database import FencedDatabase
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads.idleness import Step, idle_for_too_long
+from mooring.model.workloads.lifetime.idleness import Step, idle_for_too_long
 from mooring.store.commit import transitions
 from mooring.store.commit.commit_logging import log_applied
 from mooring.store.commit.status_changes import Applied, Change

@@ -11,7 +11,7 @@ from mooring.controllers.leadership.loops import Iteration
 from mooring.coordination.fenced_database import FencedDatabase
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import WORKLOAD_ENDS, Reason
-from mooring.model.workloads.retries import is_image_refused, is_loss
+from mooring.model.workloads.lifetime.retries import is_image_refused, is_loss
 from mooring.store.commit import replacements, transitions
 from mooring.store.commit.commit_logging import log_applied
 from mooring.store.commit.replacements import EndedTask, Replacement

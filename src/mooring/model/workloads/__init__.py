@@ -1,1 +1,1 @@
-"""Workloads and their tasks, and the rules of their lives."""
+"""Workloads and their tasks: templates, constraints, schedules and dependencies."""

@@ -12,7 +12,7 @@ from mooring.clock import now
 from mooring.model.errors import InvalidInput
 from mooring.model.policy.pools import PoolPolicy
 from mooring.model.tenancy.access import not_there
-from mooring.model.workloads.idleness import MIN_IDLE_SECONDS
+from mooring.model.workloads.lifetime.idleness import MIN_IDLE_SECONDS
 from mooring.model.workloads.paths import check_path, is_within
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
 from mooring.scheduling.plugins.ordering.multi_factor import MultiFactorSequencer

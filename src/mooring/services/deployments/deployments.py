@@ -12,7 +12,7 @@ from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.resources.task_resources import requests_of
 from mooring.model.tenancy.tenants import Principal
 from mooring.model.workloads.containers import TaskTemplate, VolumeKind
-from mooring.model.workloads.rollouts import Phase, Rollout, bounds
+from mooring.model.workloads.lifetime.rollouts import Phase, Rollout, bounds
 from mooring.model.workloads.workload import Kind
 from mooring.scheduling.admission import Validator
 from mooring.security.encryption import SecretBox

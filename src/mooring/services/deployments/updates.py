@@ -8,7 +8,7 @@ from typing import Any
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import format_amounts
 from mooring.model.workloads.containers import TaskTemplate
-from mooring.model.workloads.rollouts import Rollout, check
+from mooring.model.workloads.lifetime.rollouts import Rollout, check
 from mooring.model.workloads.workload import Kind
 from mooring.services.submission.containers import template_of
 from mooring.store.workloads import templates

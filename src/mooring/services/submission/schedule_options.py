@@ -6,7 +6,7 @@ from mooring.model.calendar.durations import MAX_DURATION_SECONDS, parse_duratio
 from mooring.model.errors import InvalidInput
 from mooring.model.workloads.arrays import Array, parse_array
 from mooring.model.workloads.dependencies import OnDependencyFailure
-from mooring.model.workloads.idleness import MIN_IDLE_SECONDS
+from mooring.model.workloads.lifetime.idleness import MIN_IDLE_SECONDS
 from mooring.model.workloads.schedule import ScheduleOptions, parse_notice
 from mooring.wire.fields import MAX_ARRAY
 from mooring.wire.workloads.sessions import ExtendRequest

@@ -15,7 +15,7 @@ from mooring.model.workloads.constraints import Constraints, check_constraints
 from mooring.model.workloads.containers import TaskTemplate
 from mooring.model.workloads.groups import grouped
 from mooring.model.workloads.images import parse_image
-from mooring.model.workloads.rollouts import Rollout
+from mooring.model.workloads.lifetime.rollouts import Rollout
 from mooring.model.workloads.schedule import ScheduleOptions
 from mooring.model.workloads.simulation import behaviour_of
 from mooring.model.workloads.workload import Kind

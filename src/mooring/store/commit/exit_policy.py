@@ -11,8 +11,8 @@ from mooring.model.calendar.timeslots import TIMESLOT_OVER
 from mooring.model.lifecycle import TERMINATING_OR_ENDED, TaskStatus
 from mooring.model.nodes.eviction import LEAVING
 from mooring.model.reasons import Reason
-from mooring.model.workloads.idleness import IDLE_TIMEOUT, idle_for_too_long
-from mooring.model.workloads.retries import EVICTED, TIME_LIMIT, is_replaced_after_loss, is_retried, uses_retry
+from mooring.model.workloads.lifetime.idleness import IDLE_TIMEOUT, idle_for_too_long
+from mooring.model.workloads.lifetime.retries import EVICTED, TIME_LIMIT, is_replaced_after_loss, is_retried, uses_retry
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit.locked_workloads import LoadedTask, LoadedWorkload
 from mooring.store.commit.status_changes import Change

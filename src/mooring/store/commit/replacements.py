@@ -14,8 +14,8 @@ from sqlalchemy import Select, and_, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
-from mooring.model.workloads.health import LOOPS_AFTER, crashes_after
-from mooring.model.workloads.retries import is_loss, uses_retry
+from mooring.model.workloads.lifetime.health import LOOPS_AFTER, crashes_after
+from mooring.model.workloads.lifetime.retries import is_loss, uses_retry
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import transitions
 from mooring.store.commit.locked_workloads import lock_workloads

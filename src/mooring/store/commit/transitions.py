@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.tenancy.admission import Checked
-from mooring.model.workloads.health import LOOPS_AFTER
+from mooring.model.workloads.lifetime.health import LOOPS_AFTER
 from mooring.store.commit import exit_policy
 from mooring.store.commit.allocation_updates import AllocationUpdate, AllocationUpdates
 from mooring.store.commit.history import ChangeLog

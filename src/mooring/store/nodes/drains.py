@@ -15,7 +15,7 @@ from mooring.model.lifecycle import OCCUPYING, SILENT, TaskStatus
 from mooring.model.nodes.eviction import NODE_DRAINED, NOT_TOLERATED, eviction
 from mooring.model.reasons import Reason
 from mooring.model.workloads.constraints import Effect
-from mooring.model.workloads.retries import is_requeued_after_eviction
+from mooring.model.workloads.lifetime.retries import is_requeued_after_eviction
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit.history import ChangeLog
 from mooring.store.control import events

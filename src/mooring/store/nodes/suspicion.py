@@ -17,7 +17,7 @@ from mooring.model.nodes.suspicion import (
     Failure,
     Suspicion,
 )
-from mooring.model.workloads.retries import EVICTED, TIME_LIMIT
+from mooring.model.workloads.lifetime.retries import EVICTED, TIME_LIMIT
 from mooring.store.commit.history import ChangeLog
 from mooring.store.core.batch_sql import Writes
 from mooring.store.core.chunks import chunks

@@ -10,7 +10,7 @@ from sqlalchemy import Integer, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads.health import LOOPS_AFTER, RAN_WELL, Trouble
+from mooring.model.workloads.lifetime.health import LOOPS_AFTER, RAN_WELL, Trouble
 from mooring.store.core.batch_sql import among
 from mooring.store.tables import tasks
 

@@ -17,7 +17,7 @@ from mooring.clock import now
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
 from mooring.model.policy.pools import Expectation, PoolPolicy
 from mooring.model.tenancy.access import EVERYTHING, Sight, Target
-from mooring.model.workloads.health import Trouble
+from mooring.model.workloads.lifetime.health import Trouble
 from mooring.model.workloads.workload import PLACEMENT_OPTIONS, PlacementOptions
 from mooring.store.core import batch_sql
 from mooring.store.core.ids import array_task_id

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.workloads.attempts import (
+from mooring.model.workloads.lifetime.attempts import (
     START_LIMITS,
     Attempt,
     AttemptLimits,
@@ -23,7 +23,7 @@ from mooring.model.workloads.attempts import (
     Result,
     judge,
 )
-from mooring.model.workloads.retries import is_image_trouble, is_loss, retries_for
+from mooring.model.workloads.lifetime.retries import is_image_trouble, is_loss, retries_for
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit.status_changes import Applied
 from mooring.store.core.chunks import chunks

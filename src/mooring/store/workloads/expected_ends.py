@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.resources.devices import DeviceShare, shares_of
 from mooring.model.resources.slots import Amounts
-from mooring.model.workloads.runs import JobFeatures
+from mooring.model.workloads.lifetime.runs import JobFeatures
 from mooring.store.core.batch_sql import among
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, timeslots, workloads

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.calendar.durations import format_duration
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.model.workloads.idleness import Idleness, Step
+from mooring.model.workloads.lifetime.idleness import Idleness, Step
 from mooring.store.accounting import measured_usage
 from mooring.store.commit.history import ChangeLog
 from mooring.store.control import events

@@ -18,7 +18,7 @@ from mooring.model.resources.task_resources import requests_of
 from mooring.model.tenancy.tenants import Principal
 from mooring.model.workloads.constraints import Constraints
 from mooring.model.workloads.containers import TaskTemplate
-from mooring.model.workloads.rollouts import Rollout
+from mooring.model.workloads.lifetime.rollouts import Rollout
 from mooring.model.workloads.schedule import DEFAULT_SCHEDULE, ScheduleOptions
 from mooring.model.workloads.workload import (
     Kind,

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.resources.slots import Amounts
 from mooring.model.resources.task_resources import requests_of
 from mooring.model.workloads.containers import TaskTemplate
-from mooring.model.workloads.rollouts import Phase
+from mooring.model.workloads.lifetime.rollouts import Phase
 from mooring.model.workloads.workload import Task
 from mooring.store.core.batch_sql import among
 from mooring.store.tables import workload_revisions, workloads

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.model.workloads.rollouts import Rollout
+from mooring.model.workloads.lifetime.rollouts import Rollout
 from mooring.model.workloads.workload import PLACEMENT_OPTIONS, OnInsufficient, PlacementOptions, placement_options
 from mooring.store.core.types import AnyRow
 

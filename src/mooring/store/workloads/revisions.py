@@ -17,7 +17,7 @@ from mooring.model.resources.task_resources import requests_of
 from mooring.model.tenancy.tenants import Principal, Role
 from mooring.model.workloads.constraints import Constraints
 from mooring.model.workloads.containers import TaskTemplate
-from mooring.model.workloads.rollouts import Phase, Rollout, Step
+from mooring.model.workloads.lifetime.rollouts import Phase, Rollout, Step
 from mooring.model.workloads.schedule import ScheduleOptions
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import replacements, transitions

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.resources.slots import Amounts
-from mooring.model.workloads.rollouts import (
+from mooring.model.workloads.lifetime.rollouts import (
     Member,
     Phase,
     Rollout,

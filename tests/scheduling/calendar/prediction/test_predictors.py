@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.policy.pools import Expectation
-from mooring.model.workloads.runs import EndedRun, JobFeatures
+from mooring.model.workloads.lifetime.runs import EndedRun, JobFeatures
 from mooring.model.workloads.workload import LONG_AGO, Workload
 from mooring.scheduling.calendar.prediction import run_history
 from mooring.scheduling.calendar.prediction.corrections import INCREMENTS, corrected_end

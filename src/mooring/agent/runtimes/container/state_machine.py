@@ -15,7 +15,7 @@ import msgspec
 from mooring.agent.runtimes.container.record import Stopping, TaskRecord
 from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
 from mooring.concurrency import backoff
-from mooring.model.workloads.health import RAN_WELL
+from mooring.model.workloads.lifetime.health import RAN_WELL
 from mooring.wire.agents.agent_protocol import ContainerSpec
 
 _FIRST_BACKOFF_SECONDS = 1.0

@@ -17,7 +17,7 @@ from mooring.model.calendar.timeslots import TimeslotKind
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.tenancy.access import Action, not_there
 from mooring.model.tenancy.tenants import Principal
-from mooring.model.workloads.labs import lab_state
+from mooring.model.workloads.lifetime.labs import lab_state
 from mooring.store.views import timeslots as views
 from mooring.store.views import workloads as workload_views
 from mooring.store.views.timeslots import Selection, TimeslotRow

@@ -5,7 +5,7 @@ Similar are the runs of the most specific class of which the user has had two.
 
 from __future__ import annotations
 
-from mooring.model.workloads.runs import EndedRun, JobFeatures
+from mooring.model.workloads.lifetime.runs import EndedRun, JobFeatures
 from mooring.scheduling.calendar.prediction.run_history import RunHistory
 
 _FEWEST = 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from mooring.model.policy.pools import Expectation
-from mooring.model.workloads.runs import EndedRun, JobFeatures
+from mooring.model.workloads.lifetime.runs import EndedRun, JobFeatures
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.prediction.last_two import LastTwoRuns
 from mooring.scheduling.calendar.prediction.quantile_regression import QuantileRegression

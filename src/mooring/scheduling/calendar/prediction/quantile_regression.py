@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import cos, exp, log, log2, pi, sin, sqrt
 
-from mooring.model.workloads.runs import EndedRun, JobFeatures
+from mooring.model.workloads.lifetime.runs import EndedRun, JobFeatures
 from mooring.scheduling.calendar.prediction.run_history import RunHistory
 
 QUANTILE = 0.25

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from uuid import UUID
 
-from mooring.model.workloads.runs import EndedRun, JobFeatures
+from mooring.model.workloads.lifetime.runs import EndedRun, JobFeatures
 
 MAX_USERS = 1000
 MAX_CLASSES = 32

@@ -10,7 +10,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads.runs import EndedRun
+from mooring.model.workloads.lifetime.runs import EndedRun
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, workloads
 from mooring.store.workloads.runs.job_features import FEATURES, features_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.model.workloads.runs import JobFeatures
+from mooring.model.workloads.lifetime.runs import JobFeatures
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import workloads
 

@@ -30,7 +30,7 @@ RUNNING, CLEARING, WAITING, ENDED = "running", "clearing", "waiting", "ended"
 
 _MAX_BACKOFF_SECONDS = 30.0
 _RAN_WELL_SECONDS = 60.0
-"""A container that ran this long did not crash at its start; as in `mooring.model.workloads.health`."""
+"""A container that ran this long did not crash at its start; as in `mooring.model.workloads.lifetime.health`."""
 _MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.002, 0.2
 _MAX_SLEEP_SECONDS = 3600.0
 _CHUNK = 65536

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads.rollouts import (
+from mooring.model.workloads.lifetime.rollouts import (
     Member,
     Phase,
     Rollout,

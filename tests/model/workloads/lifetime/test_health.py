@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads.health import RAN_WELL, Health, Members, Trouble, crashes_after, health_of
+from mooring.model.workloads.lifetime.health import RAN_WELL, Health, Members, Trouble, crashes_after, health_of
 from tests.store.harness import LONG_AGO
 
 ALL_UP = Members(wanted=3, running=3, ready=3)

@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.model.lifecycle import TaskStatus, is_end
-from mooring.model.workloads.retries import (
+from mooring.model.workloads.lifetime.retries import (
     EVICTED,
     PULL_RETRIES,
     is_loss,

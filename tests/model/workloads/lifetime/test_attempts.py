@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from mooring.model.workloads.attempts import (
+from mooring.model.workloads.lifetime.attempts import (
     Attempt,
     AttemptLimits,
     AttemptRecord,

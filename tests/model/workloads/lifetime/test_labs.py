@@ -14,7 +14,7 @@ from mooring.model.calendar.timeslots import (
     TimeslotStatus,
 )
 from mooring.model.lifecycle import WORKLOAD_EDGES, WorkloadStatus, is_workload_end
-from mooring.model.workloads.labs import LabState, lab_state
+from mooring.model.workloads.lifetime.labs import LabState, lab_state
 
 L, S, W = LabState, TimeslotStatus, WorkloadStatus
 START = datetime(2026, 5, 1, 10, tzinfo=UTC)

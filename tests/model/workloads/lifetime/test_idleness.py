@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mooring.model.workloads.idleness import Idleness, Step, is_active
+from mooring.model.workloads.lifetime.idleness import Idleness, Step, is_active
 
 SINCE = datetime(2026, 3, 2, 9, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from mooring.model.lifecycle import TERMINATING_OR_ENDED, TaskStatus, WorkloadStatus
-from mooring.model.workloads.retries import is_image_trouble
+from mooring.model.workloads.lifetime.retries import is_image_trouble
 from mooring.model.workloads.workload import Kind
 
 RAN_WELL = timedelta(seconds=60)

@@ -1,0 +1,1 @@
+"""Rules for workloads after submission: attempts and retries, rollouts, health, idleness, lab phases and run times."""
