@@ -28,7 +28,7 @@ SUPERVISED_ELSEWHERE = {
     "api/streams/open_connections.py": "one connection",
     "api/routes/workloads/workloads.py": "one request",
     "binding/binder.py": "one commit",
-    "cli/commands/workloads/forward.py": "one connection of a command",
+    "cli/commands/tasks/forward.py": "one connection of a command",
     "cli/interaction/terminal.py": "one command",
     "cli/interaction/follow_all_tasks.py": "one command",
     "client/channels.py": "one channel",

@@ -77,20 +77,18 @@ ENTRIES = {
         "workloads.explain",
         "Show why a workload is pending: the reasons that exclude nodes, and the scores of the remaining ones.",
     ),
-    "top": Entry(WORK, "workloads.top", "Show the resource usage of running tasks, highest first, until Ctrl-C."),
-    "logs": Entry(
-        WORK, "workloads.logs", "Show the output of a task, or follow the output of all tasks of a workload."
-    ),
-    "exec": Entry(WORK, "workloads.exec", "Run an additional command in a running task: `mooring exec web -it sh`."),
-    "attach": Entry(WORK, "workloads.exec", "Connect to the standard input and output of a container or process."),
+    "top": Entry(WORK, "tasks.top", "Show the resource usage of running tasks, highest first, until Ctrl-C."),
+    "logs": Entry(WORK, "tasks.logs", "Show the output of a task, or follow the output of all tasks of a workload."),
+    "exec": Entry(WORK, "tasks.exec", "Run an additional command in a running task: `mooring exec web -it sh`."),
+    "attach": Entry(WORK, "tasks.exec", "Connect to the standard input and output of a container or process."),
     "cp": Entry(
         WORK,
-        "workloads.cp",
+        "tasks.cp",
         "Copy files from or to a task: `mooring cp web:/srv/data .`, `mooring cp notes.txt web:/srv`.",
     ),
     "forward": Entry(
         WORK,
-        "workloads.forward",
+        "tasks.forward",
         "Forward a local port to a port of a workload until Ctrl-C: `mooring forward notebook 8888`.",
     ),
     "history": Entry(
@@ -163,8 +161,8 @@ ENTRIES = {
     "quota": Entry(ACCOUNT, "tenancy.quota", "Show quotas and their usage, or change those of tenants."),
     "domain": Entry(TENANTS, "tenancy.domains", "Manage domains, which contain projects and users."),
     "project": Entry(TENANTS, "tenancy.projects", "Manage projects and their members."),
-    "secret": Entry(TENANTS, "workloads.secrets", "Manage secrets of a project, which its tasks read as files."),
-    "registry": Entry(TENANTS, "workloads.secrets", "Manage a project's logins to image registries."),
+    "secret": Entry(TENANTS, "tenancy.secrets", "Manage secrets of a project, which its tasks read as files."),
+    "registry": Entry(TENANTS, "tenancy.secrets", "Manage a project's logins to image registries."),
     "user": Entry(TENANTS, "tenancy.users", "Manage users of the server; for administrators."),
     "keypair": Entry(TENANTS, "tenancy.keypairs", "Manage keypairs: access keys and secrets for programs."),
     "policy": Entry(TENANTS, "tenancy.policies", "Manage policies: limits and rights of tenants."),

@@ -1,0 +1,1 @@
+"""Commands for running tasks: output, access, files, ports and usage."""
