@@ -27,15 +27,8 @@ from mooring.store.core import schema
 from mooring.store.core.engine import Database
 from mooring.store.tables import workloads
 from mooring.store.workloads import idleness
-from mooring.wire.agents.agent_protocol import (
-    Desired,
-    DesiredTask,
-    Measures,
-    Owner,
-    TaskMeasure,
-    decode_from_agent,
-    encode,
-)
+from mooring.wire.agents.agent_protocol import Desired, Measures, TaskMeasure, decode_from_agent, encode
+from mooring.wire.agents.desired_tasks import DesiredTask, Owner
 from tests.servers import running_postgres
 
 TASKS, AGENTS = 1000, 100

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from mooring.agent.runtimes.contract import Observed
-from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask, Owner
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask, Owner
 
 DEADLINE_SECONDS = 60.0
 

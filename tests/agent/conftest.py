@@ -21,7 +21,7 @@ from mooring.agent.options import Options
 from mooring.agent.runtimes.contract import Observed, RuntimeContext
 from mooring.agent.runtimes.process.runtime import ProcessRuntime
 from mooring.agent.runtimes.process.supervisor import record
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.fake_server import FakeServer
 

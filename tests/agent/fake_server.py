@@ -14,7 +14,6 @@ from aiohttp import WSMsgType, web
 from mooring.wire.agents.agent_protocol import (
     PROTOCOL,
     Desired,
-    DesiredTask,
     FromAgent,
     FromServer,
     Heartbeat,
@@ -31,6 +30,7 @@ from mooring.wire.agents.agent_protocol import (
     decode_from_agent,
     encode,
 )
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 
 class FakeServer:

@@ -28,8 +28,6 @@ from mooring.agent.runtimes.process.runtime import ProcessRuntime
 from mooring.model.errors import Conflict
 from mooring.wire.agents.agent_protocol import (
     PROTOCOL,
-    DesiredTask,
-    EndWarning,
     HealthProgram,
     Heartbeat,
     Hello,
@@ -40,6 +38,7 @@ from mooring.wire.agents.agent_protocol import (
     Strays,
     Welcome,
 )
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order, owner
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer

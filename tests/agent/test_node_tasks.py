@@ -13,7 +13,7 @@ from mooring.agent.node.upload_cache import UploadCache
 from mooring.agent.node_tasks import NodeTasks
 from mooring.agent.reconcile import Plan
 from mooring.agent.runtimes.contract import Observed
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 from mooring.wire.workloads.uploads import digest_of
 from tests.agent.builders import eventually, order
 from tests.agent.conftest import Node

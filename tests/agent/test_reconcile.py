@@ -8,7 +8,8 @@ import pytest
 from mooring.agent.connection.outbox import Outbox
 from mooring.agent.reconcile import Finding, Stop, reconcile
 from mooring.agent.runtimes.contract import Progress
-from mooring.wire.agents.agent_protocol import DesiredTask, LivingTask, TaskReport
+from mooring.wire.agents.agent_protocol import LivingTask, TaskReport
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import one, order, seen
 
 

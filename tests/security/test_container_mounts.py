@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mooring.wire.agents.agent_protocol import DesiredTask, MountSpec, VolumeSpec
+from mooring.wire.agents.desired_tasks import DesiredTask, MountSpec, VolumeSpec
 from tests.agent.builders import eventually
 from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import Engine

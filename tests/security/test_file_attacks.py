@@ -22,7 +22,7 @@ from mooring.agent.runtimes.process.identity import Identity
 from mooring.agent.runtimes.process.supervisor import record
 from mooring.agent.runtimes.process.supervisor.output import RotatedFile
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import RemovedVolume, Secret, VolumeSpec
+from mooring.wire.agents.desired_tasks import RemovedVolume, Secret, VolumeSpec
 from tests.agent.builders import container, order
 from tests.security.attacker import UID, act, needs_root, nest, open_folder, swapping
 from tests.selection import examples

@@ -18,7 +18,8 @@ from mooring.agent.access.commands import Command
 from mooring.agent.access.port_connections import PortConnection
 from mooring.agent.node import limits
 from mooring.agent.runtimes.process import isolation
-from mooring.wire.agents.agent_protocol import DesiredTask, Dial, Exec
+from mooring.wire.agents.agent_protocol import Dial, Exec
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order, owner
 from tests.agent.conftest import Node, _end_supervisors, needs_root, node, node_folder
 

@@ -20,7 +20,6 @@ from mooring.api.agents.hub import AgentHub
 from mooring.wire.agents.agent_protocol import (
     PROTOCOL,
     Desired,
-    DesiredTask,
     Facts,
     FromAgent,
     FromServer,
@@ -32,6 +31,7 @@ from mooring.wire.agents.agent_protocol import (
     Strays,
     Welcome,
 )
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.simulation.loop import Process
 
 _WAY_SECONDS = 0.01

@@ -57,7 +57,6 @@ from mooring.wire.agents.agent_protocol import (
     ChannelResize,
     ChannelWindow,
     Desired,
-    DesiredTask,
     Facts,
     FromServer,
     Hello,
@@ -71,6 +70,7 @@ from mooring.wire.agents.agent_protocol import (
     Strays,
     Welcome,
 )
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 log = structlog.get_logger(__name__)
 

@@ -28,7 +28,7 @@ from mooring.agent.runtimes.process.isolation import Isolation
 from mooring.agent.runtimes.process.runtime import ProcessRuntime
 from mooring.model.errors import MooringError
 from mooring.model.workloads.lifetime.retries import DISK_FULL
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 log = structlog.get_logger(__name__)
 

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from mooring.agent.runtimes.contract import Observed, Progress, StopCause
-from mooring.wire.agents.agent_protocol import (
-    DesiredTask,
-    EndWarning,
-    LivingTask,
-    TaskReport,
-)
+from mooring.wire.agents.agent_protocol import LivingTask, TaskReport
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 
 @dataclass(frozen=True, slots=True)

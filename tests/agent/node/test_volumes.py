@@ -8,12 +8,8 @@ import pytest
 
 from mooring.agent.node.volumes import VolumeFolders
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import (
-    Desired,
-    RemovedVolume,
-    VolumesGone,
-    VolumeSpec,
-)
+from mooring.wire.agents.agent_protocol import Desired, VolumesGone
+from mooring.wire.agents.desired_tasks import RemovedVolume, VolumeSpec
 from tests.agent.builders import eventually
 from tests.agent.fake_server import FakeServer
 from tests.agent.test_agent import make, running

@@ -15,13 +15,8 @@ from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
 from mooring.store.tables import task_usage, tasks, workloads
 from mooring.telemetry import metrics
-from mooring.wire.agents.agent_protocol import (
-    Attach,
-    Desired,
-    DesiredTask,
-    Measures,
-    TaskMeasure,
-)
+from mooring.wire.agents.agent_protocol import Attach, Desired, Measures, TaskMeasure
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import order
 from tests.api.agents.test_hub import connected
 from tests.api.world import World

@@ -19,14 +19,7 @@ from mooring.model.workloads.containers import (
 from mooring.model.workloads.workload import Kind
 from mooring.store.workloads import templates
 from mooring.store.workloads.mounts import Mounted
-from mooring.wire.agents.agent_protocol import (
-    ContainerSpec,
-    DesiredTask,
-    MountSpec,
-    Peer,
-    ProbeSpec,
-    VolumeSpec,
-)
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask, MountSpec, Peer, ProbeSpec, VolumeSpec
 
 
 @pytest.mark.parametrize(

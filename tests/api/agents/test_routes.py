@@ -17,13 +17,7 @@ from mooring.coordination.signals import Signal
 from mooring.model.workloads.images import MAX_REPORTED_IMAGES
 from mooring.store.nodes.nodes import load
 from mooring.store.tables import nodes
-from mooring.wire.agents.agent_protocol import (
-    PROTOCOL,
-    FromAgent,
-    Hello,
-    Images,
-    encode,
-)
+from mooring.wire.agents.agent_protocol import PROTOCOL, FromAgent, Hello, Images, encode
 from tests.api.agents.test_hub import FACTS
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness

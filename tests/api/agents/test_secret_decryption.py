@@ -26,14 +26,8 @@ from mooring.store.tenancy import (
     tenants,
 )
 from mooring.wire.agents import agent_protocol as wire
-from mooring.wire.agents.agent_protocol import (
-    Desired,
-    DesiredTask,
-    RegistryLogin,
-    Report,
-    Secret,
-    TaskReport,
-)
+from mooring.wire.agents.agent_protocol import Desired, Report, TaskReport
+from mooring.wire.agents.desired_tasks import DesiredTask, RegistryLogin, Secret
 from tests.api.agents.test_hub import Connected, connected
 from tests.sealing import some_keys
 from tests.store.databases import on_sqlite

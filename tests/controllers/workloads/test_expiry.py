@@ -23,12 +23,8 @@ from mooring.store.core.types import AnyRow
 from mooring.store.nodes import pools
 from mooring.store.tables import dependencies, tasks
 from mooring.telemetry import metrics
-from mooring.wire.agents.agent_protocol import (
-    OLDEST_PROTOCOL,
-    Desired,
-    EndWarning,
-    FromServer,
-)
+from mooring.wire.agents.agent_protocol import OLDEST_PROTOCOL, Desired, FromServer
+from mooring.wire.agents.desired_tasks import EndWarning
 from tests.mirror.compare import differences
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness

@@ -18,7 +18,7 @@ from mooring.store.accounting import measured_usage
 from mooring.store.accounting.measured_usage import Average
 from mooring.store.nodes import desired_tasks
 from mooring.store.tables import events, leadership
-from mooring.wire.agents.agent_protocol import EndWarning
+from mooring.wire.agents.desired_tasks import EndWarning
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
 

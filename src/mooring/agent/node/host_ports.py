@@ -23,7 +23,7 @@ from mooring.agent.runtimes.contract import Observed
 from mooring.model.errors import MooringError
 from mooring.model.nodes.node import DEFAULT_PORTS, MAX_REPORTED_PORTS
 from mooring.model.workloads.lifetime.retries import PORT_IN_USE
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 Port = tuple[str, int]
 """Protocol and number."""

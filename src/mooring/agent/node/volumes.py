@@ -14,7 +14,8 @@ import structlog
 from mooring.agent.connection.stream import Connection
 from mooring.agent.files.safe_files import Folder, UnsafePath
 from mooring.model.errors import InvalidInput, MooringError, NotAllowed, Unavailable
-from mooring.wire.agents.agent_protocol import RemovedVolume, VolumesGone, VolumeSpec
+from mooring.wire.agents.agent_protocol import VolumesGone
+from mooring.wire.agents.desired_tasks import RemovedVolume, VolumeSpec
 
 _log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 30.0

@@ -19,13 +19,8 @@ from mooring.agent.files.unpacking import Ownership
 from mooring.agent.options import Options
 from mooring.concurrency.background import BackgroundTasks
 from mooring.extensions.entry_points import entry_points
-from mooring.wire.agents.agent_protocol import (
-    DesiredTask,
-    EndWarning,
-    LastExit,
-    Purpose,
-    TaskMeasure,
-)
+from mooring.wire.agents.agent_protocol import LastExit, Purpose, TaskMeasure
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.wire.agents.agent_protocol import ContainerSpec
+from mooring.wire.agents.desired_tasks import ContainerSpec
 
 SCRIPT_NAME = "script"
 """Name of a script in its folder of a container task."""

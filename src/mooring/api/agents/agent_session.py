@@ -9,13 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from mooring.api.agents.task_secrets import SecretsByTask
-from mooring.wire.agents.agent_protocol import (
-    PROTOCOL,
-    BackgroundTaskState,
-    Desired,
-    FromServer,
-    Welcome,
-)
+from mooring.wire.agents.agent_protocol import PROTOCOL, BackgroundTaskState, Desired, FromServer, Welcome
 
 Send = Callable[[FromServer], Coroutine[Any, Any, None]]
 

@@ -6,9 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from mooring.wire.agents.agent_protocol import (
-    BackgroundTaskState,
-)
+from mooring.wire.agents.agent_protocol import BackgroundTaskState
 from mooring.wire.fields import INT32_MAX
 
 _MAX_TEXT = 500

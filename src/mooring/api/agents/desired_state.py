@@ -18,10 +18,8 @@ from mooring.store.nodes import (
     quarantine,
 )
 from mooring.store.workloads import mounts, volumes
-from mooring.wire.agents.agent_protocol import (
-    Desired,
-    RemovedVolume,
-)
+from mooring.wire.agents.agent_protocol import Desired
+from mooring.wire.agents.desired_tasks import RemovedVolume
 
 
 class DesiredStateSender:

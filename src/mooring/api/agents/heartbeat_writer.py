@@ -27,10 +27,7 @@ from mooring.store.core.engine import (
 from mooring.store.nodes import (
     heartbeats,
 )
-from mooring.wire.agents.agent_protocol import (
-    Heartbeat,
-    Refused,
-)
+from mooring.wire.agents.agent_protocol import Heartbeat, Refused
 
 _log = structlog.get_logger(__name__)
 _WRITE_SECONDS = 1.0

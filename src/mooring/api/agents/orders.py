@@ -19,7 +19,7 @@ from mooring.model.workloads.containers import Container, TaskTemplate
 from mooring.model.workloads.workload import Kind
 from mooring.store.workloads import templates
 from mooring.store.workloads.mounts import Mounted
-from mooring.wire.agents.agent_protocol import (
+from mooring.wire.agents.desired_tasks import (
     ContainerSpec,
     DesiredTask,
     EndWarning,

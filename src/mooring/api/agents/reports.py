@@ -29,10 +29,7 @@ from mooring.store.nodes import (
 from mooring.store.workloads import attempts
 from mooring.telemetry import metrics
 from mooring.wire.agents import agent_protocol as wire
-from mooring.wire.agents.agent_protocol import (
-    Report,
-    TaskReport,
-)
+from mooring.wire.agents.agent_protocol import Report, TaskReport
 
 _MAX_ADDRESS = 63
 _MAX_CODE = 64

@@ -16,12 +16,8 @@ from mooring.model.errors import InvalidInput, MooringError
 from mooring.model.reasons import Reason
 from mooring.security.encryption import SecretBox
 from mooring.store.tenancy.sealed_rows import SealedRow
-from mooring.wire.agents.agent_protocol import (
-    SECRETS_SINCE,
-    DesiredTask,
-    RegistryLogin,
-    Secret,
-)
+from mooring.wire.agents.agent_protocol import SECRETS_SINCE
+from mooring.wire.agents.desired_tasks import DesiredTask, RegistryLogin, Secret
 
 
 class SecretDecryption:

@@ -19,9 +19,7 @@ from mooring.store.nodes import (
     quarantine,
 )
 from mooring.telemetry import metrics
-from mooring.wire.agents.agent_protocol import (
-    LivingTask,
-)
+from mooring.wire.agents.agent_protocol import LivingTask
 
 _log = structlog.get_logger(__name__)
 

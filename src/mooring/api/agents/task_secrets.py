@@ -12,7 +12,7 @@ from mooring.model.workloads.images import parse_image
 from mooring.store.core.engine import Connection
 from mooring.store.tenancy import registry_logins, secrets
 from mooring.store.tenancy.sealed_rows import SealedRow
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,7 @@ from mooring.store.tenancy import admin_actions
 from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.views import task_access
 from mooring.store.views.task_access import TaskLocation
-from mooring.wire.agents.agent_protocol import (
-    Dial,
-    Exec,
-    FetchFiles,
-    Purpose,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import Dial, Exec, FetchFiles, Purpose, StoreFiles
 
 _SHOWN_COMMAND = 4000
 """Characters of a command that its record holds."""

@@ -14,7 +14,7 @@ import pytest
 from mooring.agent.options import Options
 from mooring.agent.runtimes.container.runtime import ContainerRuntime
 from mooring.agent.runtimes.contract import Observed, RuntimeContext
-from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask
 from tests.agent import builders
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.engine import BUSYBOX, Engine

@@ -15,16 +15,8 @@ import pytest
 from mooring.agent.access.commands import CommandNotStarted
 from mooring.agent.runtimes.contract import TaskChannel
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import (
-    Attach,
-    DesiredTask,
-    Dial,
-    Exec,
-    FetchFiles,
-    ProbeSpec,
-    Purpose,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.wire.agents.desired_tasks import DesiredTask, ProbeSpec
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.runtimes.container.conftest import Node, container, order
 

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from mooring.agent.runtimes.container.specification import name_of
-from mooring.wire.agents.agent_protocol import DesiredTask, Hello
+from mooring.wire.agents.agent_protocol import Hello
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer

@@ -8,7 +8,8 @@ import os
 from typing import Any
 
 from mooring.agent.runtimes.contract import TaskChannel
-from mooring.wire.agents.agent_protocol import Attach, DesiredTask
+from mooring.wire.agents.agent_protocol import Attach
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.runtimes.container.conftest import Node, container, order
 

@@ -17,7 +17,7 @@ from mooring.agent.runtimes.container import networks
 from mooring.agent.runtimes.container.engine import Engine, EngineRefused
 from mooring.agent.runtimes.container.networks import Networks
 from mooring.agent.runtimes.container.specification import NODE
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent import builders
 from tests.agent.conftest import needs_root
 from tests.agent.runtimes.container.conftest import Node, order

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.wire.agents.agent_protocol import Peer
+from mooring.wire.agents.desired_tasks import Peer
 from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import Engine
 

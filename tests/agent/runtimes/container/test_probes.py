@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mooring.agent.runtimes.container.probes import ProbeTally
-from mooring.wire.agents.agent_protocol import ProbeSpec
+from mooring.wire.agents.desired_tasks import ProbeSpec
 
 
 def test_only_answers_in_a_row_make_it_certain():

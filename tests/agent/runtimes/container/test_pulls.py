@@ -19,7 +19,7 @@ from mooring.agent.runtimes.container.private_images import PrivateImages
 from mooring.agent.runtimes.container.pulls import Images, PulledImage, login_for
 from mooring.model.errors import MooringError
 from mooring.model.workloads.containers import Pull
-from mooring.wire.agents.agent_protocol import RegistryLogin
+from mooring.wire.agents.desired_tasks import RegistryLogin
 from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import BUSYBOX, CHOSEN, Engine, running_engine

@@ -21,7 +21,7 @@ from mooring.agent.node.host_ports import PortInUse
 from mooring.agent.runtimes.container.engine import Engine as ContainerEngine
 from mooring.agent.runtimes.container.engine import EngineRefused, ListedContainer
 from mooring.agent.runtimes.container.specification import name_of
-from mooring.wire.agents.agent_protocol import (
+from mooring.wire.agents.desired_tasks import (
     DesiredTask,
     EndWarning,
     MountSpec,

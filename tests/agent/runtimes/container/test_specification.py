@@ -18,12 +18,7 @@ from mooring.agent.runtimes.container.specification import (
     enforces,
 )
 from mooring.model.errors import InvalidInput
-from mooring.wire.agents.agent_protocol import (
-    DesiredTask,
-    MountSpec,
-    Peer,
-    VolumeSpec,
-)
+from mooring.wire.agents.desired_tasks import DesiredTask, MountSpec, Peer, VolumeSpec
 from tests.agent.runtimes.container.conftest import container, order
 
 GIB = 1024**3

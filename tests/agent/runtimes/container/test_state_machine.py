@@ -20,7 +20,7 @@ from mooring.agent.runtimes.container.state_machine import (
 )
 from mooring.agent.runtimes.process.outcome import outcome
 from mooring.agent.runtimes.process.records import ContainerExit
-from mooring.wire.agents.agent_protocol import EndWarning
+from mooring.wire.agents.desired_tasks import EndWarning
 from tests.agent.runtimes.container.conftest import container, order
 
 NOW = 1000.0

@@ -15,7 +15,7 @@ import pytest
 import structlog
 from aiohttp import web
 
-from mooring.wire.agents.agent_protocol import EndWarning
+from mooring.wire.agents.desired_tasks import EndWarning
 from tests.agent.runtimes.container.conftest import Node, container, order
 from tests.engine import Engine
 

@@ -18,14 +18,8 @@ from mooring.agent.access.commands import CommandNotStarted, spawn
 from mooring.agent.runtimes.contract import TaskChannel
 from mooring.agent.runtimes.process.access import FileTransfer
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import (
-    Attach,
-    DesiredTask,
-    Dial,
-    Exec,
-    FetchFiles,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import Attach, Dial, Exec, FetchFiles, StoreFiles
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order
 from tests.agent.conftest import Node, needs_root
 from tests.servers import free_port

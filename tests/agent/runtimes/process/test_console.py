@@ -12,7 +12,8 @@ import pytest
 
 from mooring.agent.runtimes.contract import TaskChannel
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import Attach, DesiredTask
+from mooring.wire.agents.agent_protocol import Attach
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order
 from tests.agent.conftest import Node
 

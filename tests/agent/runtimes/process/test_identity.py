@@ -16,7 +16,7 @@ from mooring.agent.runtimes.process.identity import (
     identity_for,
     task_environment,
 )
-from mooring.wire.agents.agent_protocol import Owner, Peer
+from mooring.wire.agents.desired_tasks import Owner, Peer
 from tests.agent.builders import container, order, owner
 
 RANGE = (200_000, 299_999)

@@ -12,7 +12,7 @@ import pytest
 
 from mooring.agent.runtimes.process.identity import Identity
 from mooring.agent.runtimes.process.local_folders import LocalFolderRefused, checked
-from mooring.wire.agents.agent_protocol import LocalFolderSpec
+from mooring.wire.agents.desired_tasks import LocalFolderSpec
 from tests.agent.builders import order
 
 BOOT = "0b7c"

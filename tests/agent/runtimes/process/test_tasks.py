@@ -18,7 +18,7 @@ import pytest
 from mooring.agent.runtimes.process.orphan_cleanup import marked
 from mooring.agent.runtimes.process.supervisor import record
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order
 from tests.agent.conftest import Node
 
@@ -370,7 +370,7 @@ import msgspec
 from mooring.agent.options import Options
 from mooring.agent.runtimes.process.runtime import ProcessRuntime
 from mooring.agent.runtimes.contract import RuntimeContext
-from mooring.wire.agents.agent_protocol import DesiredTask
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 async def main() -> None:
     root, node_id, task = Path(sys.argv[1]), UUID(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=DesiredTask)

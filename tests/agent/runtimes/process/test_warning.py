@@ -6,7 +6,7 @@ import time
 from uuid import uuid4
 
 from mooring.agent.reconcile import reconcile
-from mooring.wire.agents.agent_protocol import DesiredTask, EndWarning
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 from tests.agent.builders import eventually, one, order, seen
 from tests.agent.conftest import Node
 

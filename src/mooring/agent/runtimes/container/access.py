@@ -27,15 +27,8 @@ from mooring.agent.runtimes.container.namespaces import connect
 from mooring.agent.runtimes.container.state_machine import ContainerState
 from mooring.agent.runtimes.contract import TaskChannel
 from mooring.model.errors import Conflict, InvalidInput, NotFound
-from mooring.wire.agents.agent_protocol import (
-    Attach,
-    ContainerSpec,
-    Dial,
-    Exec,
-    FetchFiles,
-    Purpose,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.wire.agents.desired_tasks import ContainerSpec
 
 _POLL_SECONDS = 0.05
 _SILENT_SECONDS = 1.0

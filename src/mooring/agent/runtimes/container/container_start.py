@@ -17,7 +17,7 @@ from mooring.agent.runtimes.container.specification import (
     name_of,
 )
 from mooring.agent.runtimes.container.state_machine import ContainerState, network_holder
-from mooring.wire.agents.agent_protocol import ContainerSpec
+from mooring.wire.agents.desired_tasks import ContainerSpec
 
 
 async def start_container(

@@ -14,7 +14,7 @@ from mooring.agent.runtimes.container.engine import Engine, EngineTransient, Eng
 from mooring.agent.runtimes.container.namespaces import connect
 from mooring.agent.runtimes.container.state_machine import ContainerState
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import ContainerSpec, ProbeSpec
+from mooring.wire.agents.desired_tasks import ContainerSpec, ProbeSpec
 
 log = structlog.get_logger(__name__)
 

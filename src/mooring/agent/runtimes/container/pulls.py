@@ -27,7 +27,7 @@ from mooring.agent.runtimes.container.private_images import PrivateImages
 from mooring.model.errors import MooringError
 from mooring.model.workloads.containers import Pull
 from mooring.model.workloads.images import ImageName, parse_image
-from mooring.wire.agents.agent_protocol import DesiredTask, RegistryLogin
+from mooring.wire.agents.desired_tasks import DesiredTask, RegistryLogin
 
 _SILENT_SECONDS = 600.0
 """Silence after which a pull has failed; unpacking a large layer is silent, too."""

@@ -8,7 +8,7 @@ import msgspec
 
 from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
 from mooring.agent.runtimes.process.supervisor import record as files
-from mooring.wire.agents.agent_protocol import DesiredTask, EndWarning
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 
 class Stopping(msgspec.Struct, kw_only=True):

@@ -52,12 +52,8 @@ from mooring.agent.runtimes.process.supervisor.record import boot_id
 from mooring.concurrency import backoff
 from mooring.concurrency.background import BackgroundTasks
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agents.agent_protocol import (
-    DesiredTask,
-    EndWarning,
-    Purpose,
-    TaskMeasure,
-)
+from mooring.wire.agents.agent_protocol import Purpose, TaskMeasure
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 log = structlog.get_logger(__name__)
 

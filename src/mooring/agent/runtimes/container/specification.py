@@ -16,7 +16,7 @@ from mooring.model.errors import InvalidInput
 from mooring.model.resources.task_resources import oom_score
 from mooring.model.workloads.containers import Capability
 from mooring.model.workloads.paths import check_path
-from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask
 from mooring.wire.workloads.uploads import WORKSPACE
 
 NODE, TASK, WORKLOAD = "io.mooring.node", "io.mooring.task", "io.mooring.workload"

@@ -16,7 +16,7 @@ from mooring.agent.runtimes.container.record import Stopping, TaskRecord
 from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
 from mooring.concurrency import backoff
 from mooring.model.workloads.lifetime.health import RAN_WELL
-from mooring.wire.agents.agent_protocol import ContainerSpec
+from mooring.wire.agents.desired_tasks import ContainerSpec
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _MAX_BACKOFF_SECONDS = 30.0

@@ -16,12 +16,7 @@ from mooring.agent.runtimes.container.memory_folder import MemoryFolder
 from mooring.agent.runtimes.contract import Unpack
 from mooring.agent.runtimes.scripts import SCRIPT_NAME
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import (
-    ContainerSpec,
-    DesiredTask,
-    Secret,
-    VolumeSpec,
-)
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask, Secret, VolumeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,14 +63,8 @@ from mooring.agent.runtimes.process import outcome as outcomes
 from mooring.agent.runtimes.process.records import ExitRecord
 from mooring.model.errors import MooringError, NotFound
 from mooring.model.workloads.output import OutputPosition
-from mooring.wire.agents.agent_protocol import (
-    ContainerSpec,
-    DesiredTask,
-    EndWarning,
-    FetchFiles,
-    Purpose,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import FetchFiles, Purpose, StoreFiles
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask, EndWarning
 from mooring.wire.workloads.uploads import WORKSPACE
 
 log = structlog.get_logger(__name__)

@@ -17,14 +17,7 @@ from mooring.agent.runtimes.process.attachment import Attachment
 from mooring.agent.runtimes.process.records import SpecRecord, StateRecord
 from mooring.agent.runtimes.process.supervisor import record
 from mooring.model.errors import Conflict, InvalidInput, NotFound
-from mooring.wire.agents.agent_protocol import (
-    Attach,
-    Dial,
-    Exec,
-    FetchFiles,
-    Purpose,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
 
 _ENTER = Path(__file__).parent / "supervisor" / "enter.py"
 _COMPLAINT_BYTES = 4000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import ContainerSpec, DesiredTask, Owner
+from mooring.wire.agents.desired_tasks import ContainerSpec, DesiredTask, Owner
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mooring.agent.runtimes.process.identity import Identity
 from mooring.model.errors import MooringError
-from mooring.wire.agents.agent_protocol import DesiredTask, LocalFolderSpec
+from mooring.wire.agents.desired_tasks import DesiredTask, LocalFolderSpec
 
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")
 """Folders that are private to each task."""

@@ -27,12 +27,8 @@ from mooring.agent.runtimes.process import isolation
 from mooring.agent.runtimes.process.access import ProcessAccess
 from mooring.agent.runtimes.process.tasks import Processes
 from mooring.model.errors import NotFound
-from mooring.wire.agents.agent_protocol import (
-    DesiredTask,
-    EndWarning,
-    Purpose,
-    TaskMeasure,
-)
+from mooring.wire.agents.agent_protocol import Purpose, TaskMeasure
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 Result = TypeVar("Result")
 

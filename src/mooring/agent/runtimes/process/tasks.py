@@ -36,7 +36,7 @@ from mooring.agent.runtimes.process.supervisor import record
 from mooring.agent.runtimes.scripts import script_command
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.task_resources import oom_score
-from mooring.wire.agents.agent_protocol import DesiredTask, EndWarning
+from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 if TYPE_CHECKING:
     from mooring.agent.runtimes.process.supervisor.record import ContainerSpec, TaskSpec

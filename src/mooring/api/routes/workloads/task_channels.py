@@ -48,14 +48,7 @@ from mooring.model.tenancy.tenants import Principal
 from mooring.store.core.engine import is_temporary
 from mooring.store.views.task_access import TaskLocation
 from mooring.wire.agents import channels as wire
-from mooring.wire.agents.agent_protocol import (
-    Attach,
-    Dial,
-    Exec,
-    FetchFiles,
-    Purpose,
-    StoreFiles,
-)
+from mooring.wire.agents.agent_protocol import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
 from mooring.wire.agents.flow import Side
 from mooring.wire.fields import Name
 from mooring.wire.problems import refused
