@@ -15,7 +15,7 @@ from benchmarks import targets
 
 NAMES = (
     "placement",
-    "growth",
+    "scalability",
     "startup",
     "command_line",
     "submission",

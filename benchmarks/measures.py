@@ -78,9 +78,9 @@ async def _server(name: str, url: str) -> dict[str, float]:
                     messages = [_measures(session, hands.at) for session in sessions]
                     began = time.process_time()
                     for session, message in zip(sessions, messages, strict=True):
-                        told = decode_from_agent(message)
-                        assert isinstance(told, Measures)
-                        found.take(session, told)
+                        measures = decode_from_agent(message)
+                        assert isinstance(measures, Measures)
+                        found.take(session, measures)
                     taken += time.process_time() - began
                     began = time.process_time()
                     await found.write(database, averages=False)

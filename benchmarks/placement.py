@@ -2,7 +2,7 @@
 
 Every node is considered for every task. The rate of the NumPy path on the same work is beside each figure, so that
 their ratio can be read on a busy machine; where both decided, the decisions are compared, and so are all ways in which
-the kernels find the best node. The benchmark `growth` shows how the rates change with the size.
+the kernels find the best node. The benchmark `scalability` shows how the rates change with the size.
 """
 
 from __future__ import annotations

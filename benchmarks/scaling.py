@@ -39,7 +39,7 @@ TEMPLATES = np.array(
     ]
 )
 COSTS = np.array([100, 120, 190, 235, 460, 800, 930, 1500, 1900, 4200])
-MIXES = {
+WORKLOADS = {
     "few_kinds": (8, 0.0, 1.0),
     "many_kinds": (50, 0.2, 1.2),
     "gpu": (30, 0.6, 1.5),
@@ -52,7 +52,7 @@ SEEDS = (1, 2)
 def run() -> dict[str, float]:
     scale_up(Cluster(), Registry().profile(), [], [], now=NOW, compiled=True)
     figures: dict[str, float] = {"tasks": TASKS, "templates": len(TEMPLATES)}
-    for name, (kinds, gpu, evenness) in MIXES.items():
+    for name, (kinds, gpu, evenness) in WORKLOADS.items():
         for seed in SEEDS:
             requests, demand = _case(seed, kinds, gpu, evenness)
             waiting = _workloads(requests, demand)

@@ -63,8 +63,8 @@ class Cluster:
         if self.head_of_line is HeadOfLine.BACKFILL:
             self.pending_queue.backfill_depths = {"default": 1}
 
-    def turn(self) -> float:
-        """Try what is worth it; the processor time that it took."""
+    def run_pass(self) -> float:
+        """Run one pass over the pending queue. Return its processor time."""
         started = process_time()
         self.scheduler.cluster.timeline.advance(seconds_of(self.time))
         taken = self.pending_queue.take(self.time)
@@ -98,12 +98,12 @@ def _burst(head_of_line: HeadOfLine) -> float:
     cluster, small = Cluster(head_of_line), _small(random.Random(1))
     for _ in range(NODES):
         cluster.pending_queue.admit(next(small))
-    cluster.turn()
+    cluster.run_pass()
     cluster.pending_queue.admit(_head(cluster.cores))
-    cluster.turn()
+    cluster.run_pass()
     for _ in range(BURST):
         cluster.pending_queue.admit(next(small))
-    return cluster.turn()
+    return cluster.run_pass()
 
 
 def _turns(cluster: Cluster, running: int, queue: int, turns: int) -> list[float]:
@@ -112,16 +112,16 @@ def _turns(cluster: Cluster, running: int, queue: int, turns: int) -> list[float
     small = _small(chance)
     for _ in range(cluster.nodes_in_all * running):
         cluster.pending_queue.admit(next(small))
-    cluster.turn()
+    cluster.run_pass()
     cluster.pending_queue.admit(_head(cluster.cores))
     for _ in range(queue):
         cluster.pending_queue.admit(next(small))
-    cluster.turn()
+    cluster.run_pass()
     took = []
     for _ in range(turns):
         cluster.time += timedelta(seconds=1)
         cluster.end_one(chance)
-        took.append(cluster.turn())
+        took.append(cluster.run_pass())
     return took
 
 

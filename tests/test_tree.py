@@ -60,20 +60,7 @@ NOT_OUR_WORDS = frozenset(
     | {"shrinking", "joining", "outlook", "survey", "narration", "endings", "successors", "charges", "derivation"}
     | {"expectations", "leftovers", "confidences", "unsealing", "guidance", "passing_on", "carrying", "showing"}
     | {"pressure", "boundary", "circumstances", "surroundings", "acting", "guests", "repetition", "questions", "course"}
-    | {
-        "keeper",
-        "reaching",
-        "remains",
-        "office",
-        "duties",
-        "turn",
-        "way_in",
-        "room",
-        "kept",
-        "told",
-        "meant",
-        "in_vain",
-    }
+    | {"keeper", "reaching", "remains", "office", "duties", "turn", "way_in", "room", "kept", "told", "meant"}
     | {"in_vain", "for_ever", "whoever"}
 )
 """Names that only this project would use for a requeue index, a lease, a container state machine and so on."""
@@ -83,10 +70,11 @@ PUBLIC_NAMES = {
 }
 
 
-def test_no_name_is_a_word_that_only_this_project_uses():
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "scripts"])
+def test_no_name_is_a_word_that_only_this_project_uses(folder: str):
     found = {
         (str(path.relative_to(ROOT)), name)
-        for path in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for name in contents(path).names
         if name in NOT_OUR_WORDS and (str(path.relative_to(ROOT)), name) not in PUBLIC_NAMES
     }

@@ -101,8 +101,8 @@ EXISTING = {
 }
 # The description depends on no service but the version.
 services = cast(Services, SimpleNamespace(version="0", trusted_proxies=()))
-joining = routes.router(cast(Database, None), cast(AgentHub, None))
-schema = schemathesis.openapi.from_dict(create_app(services, (*EVERYTHING, joining)).openapi())
+agent_routes = routes.router(cast(Database, None), cast(AgentHub, None))
+schema = schemathesis.openapi.from_dict(create_app(services, (*EVERYTHING, agent_routes)).openapi())
 schema.app = late
 # All are made of what a submission takes, which takes longest of all to make up.
 operations = (

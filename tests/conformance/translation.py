@@ -279,8 +279,8 @@ def _budgeted(pod: Json, case: Json) -> UUID:
     for number, pdb in enumerate(case.get("pdbs", ())):
         same = pdb.get("metadata", {}).get("namespace") == metadata.get("namespace")
         selector = selector_of(pdb.get("spec", {}).get("selector"))
-        meant = selector is not None and selector.requirements and selector.matches(metadata.get("labels", {}))
-        if same and meant and metadata["name"] not in pdb.get("status", {}).get("disruptedPods", {}):
+        selected = selector is not None and selector.requirements and selector.matches(metadata.get("labels", {}))
+        if same and selected and metadata["name"] not in pdb.get("status", {}).get("disruptedPods", {}):
             return _budget(number)
     return task_id(pod)
 

@@ -112,7 +112,7 @@ class Placer:
         chosen: list[Choice] = []
         if workload.single_node:
             chosen = self.on_one_node(workload)
-        elif least == 1 or sum(self.room(place, workload) for place in self.places) >= least:
+        elif least == 1 or sum(self.capacity(place, workload) for place in self.places) >= least:
             for domain in self.domains(workload):
                 chosen = self.choose(workload, domain)
                 if len(chosen) == waiting:
@@ -205,15 +205,15 @@ class Placer:
                 if None not in values:
                     domains.setdefault(values, []).append(place)
             holding = [
-                (sum(self.room(place, workload) for place in domain), number, domain)
+                (sum(self.capacity(place, workload) for place in domain), number, domain)
                 for number, domain in enumerate(domains.values())
                 if all(any(place is other for other in domain) for place in known)
             ]
-            for room, _, domain in sorted(holding, key=lambda each: each[:2]):
-                if room >= len(workload.tasks):
+            for capacity, _, domain in sorted(holding, key=lambda each: each[:2]):
+                if capacity >= len(workload.tasks):
                     yield domain
 
-    def room(self, place: Place, workload: Workload) -> int:
+    def capacity(self, place: Place, workload: Workload) -> int:
         """Return the number of its tasks that fit on a node by amounts and task count alone."""
         node, most = place.node, ENDLESS
         if not self.may_ever(place, workload):
@@ -350,7 +350,7 @@ class Placer:
             and (node.max_tasks is None or node.tasks + place.arrived + self.at_once <= node.max_tasks)
             and self.licensed(place, wants)
             and self.has_ports(place, wants)
-            and self.together(place, wants)
+            and self.near_tasks(place, wants)
             and self.apart(place, wants)
             and all(self.even(place, workload, spread) for spread in wants.spread if spread.hard)
         )
@@ -389,13 +389,13 @@ class Placer:
         named = len({port.port for port in wants.host_ports})
         return not wants.ports_wanted or len(free) >= wants.ports_wanted * self.at_once + named
 
-    def together(self, place: Place, wants: Constraints) -> bool:
-        def meant(task: Constraints) -> bool:
+    def near_tasks(self, place: Place, wants: Constraints) -> bool:
+        def matches_terms(task: Constraints) -> bool:
             return all(self.means(term, wants.project, task) for term in wants.affinity)
 
         def beside(here: Place, term: TaskTerm) -> bool:
             return any(
-                meant(task)
+                matches_terms(task)
                 for other in self.places
                 if other.label(term.topology_key) == here.label(term.topology_key) is not None
                 for task in other.tasks
@@ -405,7 +405,7 @@ class Placer:
             return True
         labelled = all(place.label(term.topology_key) is not None for term in wants.affinity)
         nowhere = not any(beside(other, term) for other in self.places for term in wants.affinity)
-        if nowhere and meant(wants):
+        if nowhere and matches_terms(wants):
             return labelled
         return labelled and all(beside(place, term) for term in wants.affinity)
 

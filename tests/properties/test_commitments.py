@@ -68,7 +68,7 @@ WISHES: dict[str, dict[str, Any]] = {
     "selective": {"node_selector": {"zone": "x"}},
     "port": {"host_ports": [{"port": 8080}]},
 }
-TOGETHER: dict[str, dict[str, Any]] = {
+GANG_OPTIONS: dict[str, dict[str, Any]] = {
     "gang": {"gang": True},
     "single": {"gang": True, "single_node": True},
     "minimum": {"min_tasks": 2},
@@ -87,7 +87,7 @@ class Asked:
     replicas: int
     cpu: str
     gpu: str | None
-    together: str | None
+    gang_option: str | None
     wish: str | None
     priority: int
 
@@ -96,7 +96,7 @@ class Asked:
         if self.wish is not None:
             wishes = PlacementRequest.model_validate(WISHES[self.wish])
             constraints = constraints_of(wishes, name=name, labels={"app": self.wish}, project="default", images=[])
-        more = TOGETHER[self.together] if self.together is not None else {}
+        more = GANG_OPTIONS[self.gang_option] if self.gang_option is not None else {}
         return await harness.submit(
             name,
             kind=self.kind,
@@ -115,7 +115,7 @@ ASKED = st.builds(
     replicas=st.integers(1, 3),
     cpu=st.sampled_from(["500m", "1", "2"]),
     gpu=st.sampled_from([None, None, "0.25", "0.5", "0.7", "1", "2"]),
-    together=st.sampled_from([None, *TOGETHER]),
+    gang_option=st.sampled_from([None, *GANG_OPTIONS]),
     wish=st.sampled_from([None, None, *WISHES]),
     priority=st.sampled_from([10, 50, 90]),
 )
@@ -355,7 +355,7 @@ class Commitments(Machine):
         self.do(proofs.check_devices(self.harness))
 
     @invariant()
-    def what_belongs_together_is_together(self) -> None:
+    def gangs_are_placed_as_one(self) -> None:
         self.do(proofs.check_together(self.harness, ()))
 
     def _check_placed(self, unplaced: set[UUID]) -> None:

@@ -43,7 +43,7 @@ class Quotas(Machine):
 
     def __init__(self, url: str) -> None:
         self.limits: dict[tuple[Tenant, str], int] = {}
-        self.charges: dict[tuple[Tenant, str], int] = {}
+        self.usage: dict[tuple[Tenant, str], int] = {}
         self.proposed: list[Decision] = []
         super().__init__(url)
 
@@ -129,12 +129,12 @@ class Quotas(Machine):
             self.do(self.tell([(ids[pick % len(ids)], s, gone) for pick, steps in reports for s, gone in steps]))
 
     @invariant()
-    def what_is_charged_grows_up_to_a_limit_and_not_at_all_above_it(self) -> None:
-        before, self.charges = self.charges, self.do(self._charges())
+    def usage_grows_up_to_a_limit_and_never_above_it(self) -> None:
+        before, self.usage = self.usage, self.do(self._usage())
         for what, most in self.limits.items():
-            assert self.charges.get(what, 0) <= max(most, before.get(what, 0)), what
+            assert self.usage.get(what, 0) <= max(most, before.get(what, 0)), what
 
-    async def _charges(self) -> dict[tuple[Tenant, str], int]:
+    async def _usage(self) -> dict[tuple[Tenant, str], int]:
         row = tenant_resources.c
         amounts = select(row.scope, row.tenant_id, row.slot_name, row.reserved + row.used)
         rows = await self.harness.rows(amounts.where(row.pool == ""))

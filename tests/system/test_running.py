@@ -36,9 +36,9 @@ def test_a_job_is_warned_before_its_time_limit_and_a_failed_one_is_retried(serve
         assert follower.started_at is not None
         assert failing.ended_at is not None
         assert (follower.status, follower.started_at >= failing.ended_at) == ("SUCCEEDED", True)
-        in_vain = _ended(client, "in-vain")
-        assert in_vain.reason is not None
-        assert (in_vain.status, in_vain.reason["code"]) == ("CANCELLED", "dependency-failed")
+        never_started = _ended(client, "in-vain")
+        assert never_started.reason is not None
+        assert (never_started.status, never_started.reason["code"]) == ("CANCELLED", "dependency-failed")
         assert _ended(client, "told").status == "SUCCEEDED"
         server.assert_books_agree()
 

@@ -219,7 +219,7 @@ async def test_a_login_survives_odd_characters(world: World):
 def test_requests_and_answers_do_not_show_their_secrets():
     secret = "open sesame"
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    carrying = [
+    with_secrets = [
         LoginRequest(username="ada", password=secret),
         PasswordChange(old_password=secret, new_password=secret),
         UserRequest(username="ada", password=secret),
@@ -230,5 +230,5 @@ def test_requests_and_answers_do_not_show_their_secrets():
         cast(Any, UserCreated).model_construct(password=secret),
         Login(username="ada", token=secret, obtained_at=0, expires_at=1),
     ]
-    for one in carrying:
+    for one in with_secrets:
         assert secret not in repr(one), type(one)

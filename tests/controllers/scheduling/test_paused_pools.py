@@ -128,8 +128,8 @@ async def test_dry_runs_report_that_a_pool_is_paused(harness: Harness):
     explained = await queries.explain(await harness.submit("w"))
     assert explained.reason is not None
     assert explained.reason["code"] == "pool-paused"
-    [room] = (await queries.free(harness.principal, "default")).pools
-    assert (room.nodes, room.boxes) == (0, [])
+    [capacity] = (await queries.free(harness.principal, "default")).pools
+    assert (capacity.nodes, capacity.boxes) == (0, [])
     await resume(harness)
     assert (await queries.dry_run(harness.principal, asked.model_copy(update={"name": "x"}))).outcome == "placed"
 

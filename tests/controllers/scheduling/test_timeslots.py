@@ -332,10 +332,10 @@ async def test_a_booking_at_risk_uses_the_capacity_that_it_has(port: Port):
     booked = await port.book(cpu=4, count=3, start=10, lead=5)
     assert await port.placements(booked) == {"a": 2, "b": 1}
     await port.harness.drain(b)
-    guests = [await port.submit(f"guest-{number}", booked, cpu=4) for number in range(3)]
+    inside = [await port.submit(f"guest-{number}", booked, cpu=4) for number in range(3)]
     await port.iterate(minutes=5)
     assert await port.status(booked) == S.AT_RISK
-    assert [await port.node_of(guest) for guest in guests] == [["a"], ["a"], [None]]
+    assert [await port.node_of(guest) for guest in inside] == [["a"], ["a"], [None]]
 
 
 async def test_a_pool_whose_rules_fail_refuses_bookings_and_stops_nothing(port: Port):

@@ -186,10 +186,10 @@ def test_the_kernels_start_everything_when_the_definition_does(cores: list[int],
     st.lists(jobs(), min_size=2, max_size=14),
     st.sampled_from([1, 2]),
 )
-def test_a_plan_that_is_kept_is_the_one_that_would_be_made_anew(cores: list[int], queue: list[Job], depth: int):
-    kept = simulated(cores, queue, Backfill(depth=depth))
-    anew = simulated(cores, queue, Backfill(depth=depth), scheduler_type=PlansAnew)
-    assert (kept.starts, kept.decisions) == (anew.starts, anew.decisions)
+def test_a_kept_plan_equals_a_new_one(cores: list[int], queue: list[Job], depth: int):
+    incremental = simulated(cores, queue, Backfill(depth=depth))
+    from_scratch = simulated(cores, queue, Backfill(depth=depth), scheduler_type=PlansAnew)
+    assert (incremental.starts, incremental.decisions) == (from_scratch.starts, from_scratch.decisions)
 
 
 @pytest.mark.parametrize(

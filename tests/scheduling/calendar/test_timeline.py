@@ -92,7 +92,7 @@ def test_rows_that_are_built_together_agree_with_one_that_looks_at_every_second(
     request=st.dictionaries(st.sampled_from(SLOTS), st.integers(0, 5), min_size=1),
     times=st.lists(TIMES, min_size=1, max_size=2),
 )
-def test_releases_summed_row_by_row_equal_those_summed_together(
+def test_releases_summed_row_by_row_equal_those_summed_at_once(
     running: list[tuple[int, int, Amounts]], request: Amounts, times: list[int]
 ):
     cluster = Cluster([Node(name=f"n{number}", allocatable=dict.fromkeys(SLOTS, 8)) for number in range(3)])
@@ -100,13 +100,13 @@ def test_releases_summed_row_by_row_equal_those_summed_together(
     for key, (row, end, amounts) in enumerate(running):
         cluster.count_amounts([row], [amounts], 1)
         timeline.expect(key, row, end, amounts)
-    together: list[list[int]] = []
+    answers: list[list[int]] = []
     for one_by_one in (0, 3):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(capacity_queries, "_SUMMED_ONE_BY_ONE", one_by_one)
             capacities = timeline.capacities_after_releases(cluster.rows, demand, times)
-            together.append(np.concatenate(capacities).tolist())
-    assert together[0] == together[1]
+            answers.append(np.concatenate(capacities).tolist())
+    assert answers[0] == answers[1]
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -116,13 +116,13 @@ def test_releases_summed_row_by_row_equal_those_summed_together(
     start=TIMES,
     seconds=st.integers(1, SECONDS),
 )
-def test_rows_built_together_equal_rows_built_one_by_one(
+def test_rows_built_in_a_batch_equal_rows_built_one_by_one(
     changes: list[tuple[int, int, int, int]], before: list[tuple[int, int, int, int]], start: int, seconds: int
 ):
     rows, slots = np.arange(4), np.arange(2)
-    together, one_by_one = step_functions.StepFunctions(4, 2), step_functions.StepFunctions(4, 2)
+    batch, one_by_one = step_functions.StepFunctions(4, 2), step_functions.StepFunctions(4, 2)
     for stage in (before, changes):
-        together.build_several(rows, *np.array(stage, dtype=np.int64).reshape(-1, 4).T)
+        batch.build_several(rows, *np.array(stage, dtype=np.int64).reshape(-1, 4).T)
         for row in rows.tolist():
             own = [(0, *rest) for number, *rest in stage if number == row]
             own_changes = np.array(own, dtype=np.int64).reshape(-1, 4).T
@@ -130,12 +130,12 @@ def test_rows_built_together_equal_rows_built_one_by_one(
             one_by_one.build(row, times, amounts)
     for found, expected in (
         (
-            together.highest(rows, slots, start, start + seconds),
+            batch.highest(rows, slots, start, start + seconds),
             one_by_one.highest(rows, slots, start, start + seconds),
         ),
-        (together.highest_ever(rows, slots[:, None]), one_by_one.highest_ever(rows, slots[:, None])),
+        (batch.highest_ever(rows, slots[:, None]), one_by_one.highest_ever(rows, slots[:, None])),
         *zip(
-            together.within(rows, slots, start, start + seconds),
+            batch.within(rows, slots, start, start + seconds),
             one_by_one.within(rows, slots, start, start + seconds),
             strict=True,
         ),

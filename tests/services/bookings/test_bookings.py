@@ -21,18 +21,18 @@ S = TimeslotStatus
 
 async def while_it_is_confirmed(harness: Harness, booked: Timeslot, act: Callable[[], Awaitable[object]]) -> None:
     """Begin the user's act when the leader has confirmed the booking and not committed yet."""
-    acting: asyncio.Task[object] | None = None
+    action: asyncio.Task[object] | None = None
 
     async def confirm(connection: Connection) -> None:
-        nonlocal acting
+        nonlocal action
         assert await timeslots.apply_updates(connection, [TimeslotUpdate(booked, S.CONFIRMED)], now(), term=1)
-        acting = asyncio.ensure_future(act())
+        action = asyncio.ensure_future(act())
         while not await someone_waits_for_a_lock(harness.database):
-            assert not acting.done()
+            assert not action.done()
 
     await harness.database.write(confirm)
-    assert acting is not None
-    await acting
+    assert action is not None
+    await action
 
 
 @on_postgresql

@@ -50,11 +50,11 @@ def test_boxes_are_the_largest_requests_of_which_none_is_a_part_of_another():
         node("c").cpu(2).memory("4Gi"),
         node("d").cpu(8).memory("4Gi"),
     )
-    room = free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom())
-    assert (room.pool, room.nodes) == ("default", 4)
-    assert room.free == {"cpu": "21", "memory": "28Gi"}
-    assert room.largest == {"cpu": "8", "memory": "16Gi"}
-    assert room.boxes == [{"cpu": "3", "memory": "16Gi"}, {"cpu": "8", "memory": "4Gi"}]
+    capacity = free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom())
+    assert (capacity.pool, capacity.nodes) == ("default", 4)
+    assert capacity.free == {"cpu": "21", "memory": "28Gi"}
+    assert capacity.largest == {"cpu": "8", "memory": "16Gi"}
+    assert capacity.boxes == [{"cpu": "3", "memory": "16Gi"}, {"cpu": "8", "memory": "4Gi"}]
 
 
 def test_nodes_that_accept_no_work_of_the_user_have_no_free_capacity():
@@ -67,8 +67,8 @@ def test_nodes_that_accept_no_work_of_the_user_have_no_free_capacity():
     tainted = replace(node("tainted").cpu(64).node, taints=(Taint("lab"),))
     disliked = replace(node("disliked").cpu(2).node, taints=(Taint("lab", effect=Effect.PREFER_NO_SCHEDULE),))
     closed = replace(node("closed").cpu(64).node, schedulable=False)
-    room = free_in_pool("default", POLICY, [*nodes, tainted, disliked, closed], ADA, QuotaHeadroom())
-    assert (room.nodes, room.largest) == (2, {"cpu": "2"})
+    capacity = free_in_pool("default", POLICY, [*nodes, tainted, disliked, closed], ADA, QuotaHeadroom())
+    assert (capacity.nodes, capacity.largest) == (2, {"cpu": "2"})
     crowded = build(node("busy").cpu(8).tasks(2))
     assert free_in_pool("default", replace(POLICY, max_tasks_per_node=2), crowded, ADA, QuotaHeadroom()).boxes == []
 
@@ -78,9 +78,9 @@ def test_quota_headroom_bounds_the_largest_requests():
     left = QuotaHeadroom(
         ((Scope.USER, "ada", {"cpu": 6000}), (Scope.PROJECT, "vision", {"cpu": 2000, "memory": 8 << 30}))
     )
-    room = free_in_pool("default", POLICY, nodes, ADA, left)
-    assert room.free == {"cpu": "12", "memory": "20Gi"}
-    assert room.boxes == [{"cpu": "2", "memory": "8Gi"}]
+    capacity = free_in_pool("default", POLICY, nodes, ADA, left)
+    assert capacity.free == {"cpu": "12", "memory": "20Gi"}
+    assert capacity.boxes == [{"cpu": "2", "memory": "8Gi"}]
     no_session = QuotaHeadroom(((Scope.DOMAIN, "lab", {SESSIONS: 0}),))
     assert free_in_pool("default", POLICY, nodes, ADA, no_session).boxes == []
 
@@ -100,7 +100,7 @@ def gpu_node(name: str, *free: int) -> Node:
         ((0, 0), "0", "0"),
     ],
 )
-def test_of_devices_there_is_as_much_as_can_be_shared_out(free: tuple[int, ...], apart: str, split: str):
+def test_free_device_shares_are_what_one_task_can_get(free: tuple[int, ...], apart: str, split: str):
     nodes = [gpu_node("g", *free)]
     assert free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom()).largest["gpu"] == apart
     assert (
@@ -121,10 +121,10 @@ def test_every_box_starts_and_nothing_larger_does(rows: list[tuple[int, int, int
         allocatable = {**found.allocatable, "cpu": cpu * 1000, "memory": memory << 30}
         used_slots = {**found.used, "cpu": min(used, cpu) * 1000}
         nodes.append(replace(found, allocatable=allocatable, used=used_slots))
-    room = free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom())
-    for box in room.boxes:
+    capacity = free_in_pool("default", POLICY, nodes, ADA, QuotaHeadroom())
+    for box in capacity.boxes:
         assert starts(nodes, parse_amounts(box))
-    for slot, largest in room.largest.items():
+    for slot, largest in capacity.largest.items():
         units = slot_type(slot).parse(largest)
         assert not units or starts(nodes, {slot: units})
         assert not starts(nodes, {slot: units + 1})
@@ -141,11 +141,11 @@ async def test_free_capacity_comes_from_the_store_within_the_quotas_of_the_user(
 
     await harness.database.write(limit)
     queries = Queries(harness.database)
-    room = await queries.free(harness.principal, None)
-    assert [found.pool for found in room.pools] == ["default", "simulated"]
-    assert room.pools[0].boxes == [{"cpu": "5", "memory": "4Gi"}]
-    assert room.pools[0].free == {"cpu": "5", "memory": "15Gi"}
-    assert [(quota.scope, quota.name, quota.left) for quota in room.quotas] == [
+    capacity = await queries.free(harness.principal, None)
+    assert [found.pool for found in capacity.pools] == ["default", "simulated"]
+    assert capacity.pools[0].boxes == [{"cpu": "5", "memory": "4Gi"}]
+    assert capacity.pools[0].free == {"cpu": "5", "memory": "15Gi"}
+    assert [(quota.scope, quota.name, quota.left) for quota in capacity.quotas] == [
         ("project", "default", {"memory": "4Gi"})
     ]
     assert (await queries.free(harness.principal, "simulated")).pools[0].boxes == []

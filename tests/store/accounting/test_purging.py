@@ -175,10 +175,10 @@ async def test_history_goes_by_its_own_age(harness: Harness):
 async def test_the_leader_forgets_each_kind_by_its_setting(harness: Harness):
     await ended(harness, "job", MONDAY + DAY)
     await count_usage(harness)
-    for_ever = Retention(*[DAY * 9999] * 6)
-    assert await RetentionLoop(harness.fenced, for_ever).once() is False
+    unlimited = Retention(*[DAY * 9999] * 6)
+    assert await RetentionLoop(harness.fenced, unlimited).once() is False
     for kind, table in (("workloads", workloads), ("records", workload_records), ("usage", usage_buckets)):
-        retention = replace(for_ever, **{kind: DAY})
+        retention = replace(unlimited, **{kind: DAY})
         assert await harness.rows(select(table)) != []
         while await RetentionLoop(harness.fenced, retention).once():
             pass

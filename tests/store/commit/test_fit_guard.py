@@ -72,13 +72,13 @@ async def test_all_binding_modes_accept_and_refuse_the_same_decisions(harness: H
 
     def expected(decisions: list[Decision]) -> list[bool]:
         taken: Counter[UUID] = Counter()
-        room = dict(zip(node_ids, (2000, 4000, 6000), strict=True))
+        allocatable = dict(zip(node_ids, (2000, 4000, 6000), strict=True))
         answers = []
         for decision in decisions:
             wants: Counter[UUID] = Counter()
             for placement in decision.placements:
                 wants[placement.node_id] += decision.workload.request["cpu"]
-            answers.append(all(fits(room[id], 0, taken[id], 0, amount) for id, amount in wants.items()))
+            answers.append(all(fits(allocatable[id], 0, taken[id], 0, amount) for id, amount in wants.items()))
             if answers[-1]:
                 taken.update(wants)
         return answers
@@ -110,17 +110,17 @@ async def test_all_binding_modes_accept_and_refuse_the_same_decisions(harness: H
 @pytest.mark.parametrize("mode", list(Binding))
 async def test_single_node_and_min_tasks_are_checked_for_the_whole_workload(harness: Harness, mode: Binding):
     node_id, other_id = await harness.node("n1"), await harness.node("n2")
-    together, several = await harness.submit("together", replicas=2), await harness.submit("several", replicas=3)
-    await demand(harness, together, single_node=True)
+    one_node_only, several = await harness.submit("together", replicas=2), await harness.submit("several", replicas=3)
+    await demand(harness, one_node_only, single_node=True)
     await demand(harness, several, min_tasks=3)
-    apart = await decision_on(harness, together, [node_id, other_id])
+    apart = await decision_on(harness, one_node_only, [node_id, other_id])
     too_few = await decision_on(harness, several, [node_id, other_id])
     result = await harness.commit(apart, too_few, mode=mode)
     assert [why for _, why in result.conflicts] == [
         "all tasks of the workload have to be on one node",
         "at least 3 tasks have to start at the same time; there are 2",
     ]
-    one_node = await decision_on(harness, together, [node_id, node_id])
+    one_node = await decision_on(harness, one_node_only, [node_id, node_id])
     enough = await decision_on(harness, several, [node_id, other_id, node_id])
     assert len((await harness.commit(one_node, enough, mode=mode)).bound) == 2
     assert await harness.findings() == []

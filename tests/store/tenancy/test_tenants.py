@@ -140,7 +140,7 @@ async def test_of_two_first_servers_with_different_keys_one_is_refused(database:
     assert sorted(answers) in ([[], ["a"]], [[], ["b"]])
 
 
-class Joining:
+class JoinTokens:
     """A database with a pool and an admin, and join tokens for a node `n1`."""
 
     def __init__(self, database: Database, admin_id: UUID) -> None:
@@ -168,49 +168,49 @@ class Joining:
 
 
 @pytest.fixture
-async def joining(database: Database) -> Joining:
+async def tokens(database: Database) -> JoinTokens:
     await database.write(lambda c: pools.ensure(c, "default", runtimes=["process"], simulated=False, now=clock.now()))
     await database.write(lambda c: pools.ensure(c, "play", runtimes=["process"], simulated=True, now=clock.now()))
-    return Joining(database, await make_user(database, "ada", role=Role.ADMIN))
+    return JoinTokens(database, await make_user(database, "ada", role=Role.ADMIN))
 
 
-async def test_a_join_token_is_used_once(joining: Joining):
-    token = await joining.create()
-    grant = await joining.consume(token, name="n1")
+async def test_a_join_token_is_used_once(tokens: JoinTokens):
+    token = await tokens.create()
+    grant = await tokens.consume(token, name="n1")
     assert (grant.node_name, grant.pool, grant.region, grant.labels) == ("n1", "default", "eu-west", {"rack": "r1"})
-    assert grant.created_by == joining.admin_id
+    assert grant.created_by == tokens.admin_id
     with pytest.raises(Conflict, match="used before"):
-        await joining.consume(token)
+        await tokens.consume(token)
 
 
-async def test_of_two_that_use_a_join_token_at_once_one_gets_in(joining: Joining):
-    token = await joining.create()
-    outcomes = await asyncio.gather(joining.consume(token), joining.consume(token), return_exceptions=True)
+async def test_only_one_of_two_concurrent_uses_of_a_join_token_succeeds(tokens: JoinTokens):
+    token = await tokens.create()
+    outcomes = await asyncio.gather(tokens.consume(token), tokens.consume(token), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "JoinGrant"]
 
 
-async def test_a_join_token_ends_when_its_time_is_over(joining: Joining):
-    token = await joining.create()
+async def test_a_join_token_ends_when_its_time_is_over(tokens: JoinTokens):
+    token = await tokens.create()
     with pytest.raises(NotAllowed, match="expired"):
-        await joining.consume(token, after_seconds=60)
-    await joining.consume(token, after_seconds=59)
+        await tokens.consume(token, after_seconds=60)
+    await tokens.consume(token, after_seconds=59)
 
 
-async def test_a_join_token_is_for_one_name(joining: Joining):
-    token = await joining.create()
+async def test_a_join_token_is_for_one_name(tokens: JoinTokens):
+    token = await tokens.create()
     with pytest.raises(NotAllowed, match="'n1', not 'n2'"):
-        await joining.consume(token, name="n2")
-    await joining.consume(token, name="n1")
+        await tokens.consume(token, name="n2")
+    await tokens.consume(token, name="n1")
 
 
 @pytest.mark.parametrize("token", ["", "mj-nonsense", "'; DROP TABLE join_tokens; --", "\ud800"])
-async def test_an_unknown_join_token_is_refused(joining: Joining, token: str):
+async def test_an_unknown_join_token_is_refused(tokens: JoinTokens, token: str):
     with pytest.raises(NotAllowed, match="not known"):
-        await joining.consume(token)
+        await tokens.consume(token)
 
 
-async def test_a_real_node_cannot_join_a_simulated_or_unknown_pool(joining: Joining):
+async def test_a_real_node_cannot_join_a_simulated_or_unknown_pool(tokens: JoinTokens):
     with pytest.raises(InvalidInput, match="simulated"):
-        await joining.create(pool="play")
+        await tokens.create(pool="play")
     with pytest.raises(NotFound):
-        await joining.create(pool="nowhere")
+        await tokens.create(pool="nowhere")

@@ -202,7 +202,7 @@ def _moments(records: Records) -> Iterator[str]:
     workloads = {row["id"]: row for row in records.workloads}
     limited = {user["id"] for user in records.users if user["name"] == BOUNDED}
     bounded = {row["id"] for row in records.workloads if row["user_id"] in limited}
-    room = {(row["node_id"], row["slot_name"]): row["allocatable"] for row in records.resources}
+    allocatable = {(row["node_id"], row["slot_name"]): row["allocatable"] for row in records.resources}
     for moment in Replay(records).moments():
         placed = moment.placed
         last = moment.changed[-1]["revision"]
@@ -211,8 +211,8 @@ def _moments(records: Records) -> Iterator[str]:
             for task in moment.on_node[node]:
                 needed.update(tasks[task]["requested_slots"])
             for slot, amount in needed.items():
-                if amount > room[node, slot]:
-                    yield f"I1: {amount} {slot} on node {node}, which has {room[node, slot]}, at revision {last}"
+                if amount > allocatable[node, slot]:
+                    yield f"I1: {amount} {slot} on node {node}, which has {allocatable[node, slot]}, at revision {last}"
             if moment.node_status.get(node) != "READY":
                 yield f"I14: revision {last} places on node {node}, which is {moment.node_status.get(node)}"
         for workload_id in {event["workload_id"] for event in placed}:

@@ -281,13 +281,13 @@ def _members(etcd: str, folder: Path, clients: Sequence[int]) -> list[list[str]]
     """The commands of the members of one etcd cluster."""
     names = named("etcd", len(clients))
     peers = {name: f"http://127.0.0.1:{free_port()}" for name in names}
-    together = ",".join(f"{name}={peer}" for name, peer in peers.items())
+    initial_cluster = ",".join(f"{name}={peer}" for name, peer in peers.items())
     return [
         [
             etcd, f"--name={name}", f"--data-dir={folder / name}", "--logger=zap", "--log-level=warn",
             f"--listen-client-urls=http://127.0.0.1:{client}", f"--advertise-client-urls=http://127.0.0.1:{client}",
             f"--listen-peer-urls={peers[name]}", f"--initial-advertise-peer-urls={peers[name]}",
-            f"--initial-cluster={together}", "--initial-cluster-state=new",
+            f"--initial-cluster={initial_cluster}", "--initial-cluster-state=new",
         ]
         for name, client in zip(names, clients, strict=True)
     ]  # fmt: skip

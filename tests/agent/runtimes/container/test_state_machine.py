@@ -165,16 +165,16 @@ def test_a_restart_that_was_cut_short_between_its_two_steps_goes_on():
 
 
 def test_crashes_in_a_row_are_counted_until_a_container_ran_well():
-    kept = record(order("work", restart="always", max_restarts=9), crashes={"main": 2}, restarts={"main": 2})
-    assert crashes(kept, {"main": running()}) == 2
-    assert crashes(kept, {"main": ended(1)}) == 3
-    assert crashes(kept, {"main": ended(1, at=NOW + 3600)}) == 0
+    stored = record(order("work", restart="always", max_restarts=9), crashes={"main": 2}, restarts={"main": 2})
+    assert crashes(stored, {"main": running()}) == 2
+    assert crashes(stored, {"main": ended(1)}) == 3
+    assert crashes(stored, {"main": ended(1, at=NOW + 3600)}) == 0
 
 
 def test_a_container_that_waits_for_its_restart_reports_its_exit_and_the_time_of_the_restart():
-    kept = record(order("work", restart="always", max_restarts=9), restarts={"main": 2})
+    stored = record(order("work", restart="always", max_restarts=9), restarts={"main": 2})
     # The third restart comes 4 seconds after the end.
-    found = last_exit(kept, {"main": ended(137, out_of_memory=True)})
+    found = last_exit(stored, {"main": ended(137, out_of_memory=True)})
     assert found == ContainerExit(exit_code=137, signal=9, out_of_memory=True, retry_at=NOW + 4)
-    kept.last_exit = ContainerExit(exit_code=1)
-    assert last_exit(kept, {"main": running()}) == ContainerExit(exit_code=1)
+    stored.last_exit = ContainerExit(exit_code=1)
+    assert last_exit(stored, {"main": running()}) == ContainerExit(exit_code=1)

@@ -106,7 +106,7 @@ class FlakyEngine:
 
 
 def reconciled_by(engine: FlakyEngine, root: Path, task: DesiredTask) -> TaskReconciler:
-    """A keeper for a task whose order has just come."""
+    """A reconciler for a task that has just been ordered."""
     node_id = uuid4()
     shared = SharedState(
         node_id=node_id,

@@ -29,7 +29,7 @@ class FakeLeader:
     leads: bool = True
     endless: bool = False
     resigned: int = 0
-    together: asyncio.Barrier | None = None
+    barrier: asyncio.Barrier | None = None
 
     async def resign(self) -> None:
         self.resigned += 1
@@ -38,8 +38,8 @@ class FakeLeader:
         if self.endless:
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()
-        if self.together is not None:
-            await self.together.wait()
+        if self.barrier is not None:
+            await self.barrier.wait()
         return FullPass(placed=2, impossible=1, waiting=3, seconds=0.25)
 
 
@@ -186,7 +186,7 @@ async def test_a_pass_returns_its_result(world: World):
 async def test_a_request_that_waits_for_a_pass_delays_no_other(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mooring.api.middleware.load_shedding.fair_queue._MAX_BURST_SECONDS", 60)
     await cluster(world)
-    headers, leader = await world.admin(), FakeLeader(together=asyncio.Barrier(2))
+    headers, leader = await world.admin(), FakeLeader(barrier=asyncio.Barrier(2))
     alone = replace(world, services=replace(world.services, load=LoadShedding(LoadLimits(seats=1))))
     async with process(alone, leader) as client:
         passes = [client.post("/api/leader/pass", headers=headers) for _ in range(2)]

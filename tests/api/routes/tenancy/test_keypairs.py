@@ -172,12 +172,12 @@ async def test_a_submission_for_a_keypair_removed_at_the_same_moment_can_be_repe
     monkeypatch.setattr(acting_project, "_CACHE_SECONDS", 60.0)
     ada, admin = await world.user("ada"), await world.admin()
     work = {"containers": [{"image": "nginx"}]}
-    # Refused for its pool, so that the keypair that would carry it is known for a moment and has no work.
+    # Refused for its pool, so that the keypair that it would be charged to is cached for a moment and has no work.
     unknown = await world.client.post("/api/workloads", json=work | {"pool": "nowhere"}, headers=ada)
     assert unknown.status_code == 422
-    [carrying] = (await world.client.get("/api/keypairs?user=ada", headers=admin)).json()
+    [keypair] = (await world.client.get("/api/keypairs?user=ada", headers=admin)).json()
     # As if another server removed it, whose signal has not arrived yet.
     world.services.database.on_commit.clear()
-    assert await status(world, admin, "DELETE", f"/api/keypairs/{carrying['access_key']}") == 204
+    assert await status(world, admin, "DELETE", f"/api/keypairs/{keypair['access_key']}") == 204
     answer = await world.client.post("/api/workloads", json=work, headers=ada)
     assert (answer.status_code, answer.json()["code"]) == (409, "overtaken")

@@ -72,5 +72,5 @@ def test_loops_are_listed_and_one_that_is_overdue_is_late(server: FakeServer, mo
 def test_loops_show_the_error_of_predicted_starts(server: FakeServer, mooring: Mooring) -> None:
     assert "Predicted starts" not in mooring("loops").stdout
     server.start_errors = StartErrors(workloads=42, late=5, moved=7, median_seconds=12, p90_seconds=180)
-    told = "Predicted starts: 42 workloads in 7 days, error median 12s, p90 3m, 5 late, 7 moved before"
-    assert told in mooring("loops").stdout.splitlines()
+    expected = "Predicted starts: 42 workloads in 7 days, error median 12s, p90 3m, 5 late, 7 moved before"
+    assert expected in mooring("loops").stdout.splitlines()

@@ -1,7 +1,7 @@
 """The cost of a decision from 1,000 to 50,000 nodes and from 1,000 to 1,000,000 tasks; takes minutes.
 
 Figures are decisions per second of processor time, as in `placement`. `basic_scan` looks at every node for every task
-and keeps nothing between tasks: what a shape that is known saves. `scripts/plot_growth.py` draws the figures.
+and keeps nothing between tasks: what a shape that is known saves. `scripts/plot_scalability.py` draws the figures.
 """
 
 from __future__ import annotations

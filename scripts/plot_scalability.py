@@ -1,6 +1,6 @@
-"""Draw the figures of the benchmark `growth`:
+"""Draw the figures of the benchmark `scalability`:
 
-    python -m benchmarks growth --json | python scripts/plot_growth.py > docs/growth.svg
+    python -m benchmarks scalability --json | python scripts/plot_scalability.py > docs/scalability.svg
 
 Both axes are logarithmic: a straight line that does not rise is a cost that does not grow.
 """
@@ -19,7 +19,7 @@ COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774")
 
 
 def main() -> None:
-    figures: dict[str, float] = json.load(sys.stdin)["results"]["growth"]
+    figures: dict[str, float] = json.load(sys.stdin)["results"]["scalability"]
     sys.stdout.write(drawing([("nodes", lines(figures, "nodes")), ("tasks", lines(figures, "tasks"))]))
 
 
@@ -27,9 +27,9 @@ def lines(figures: Mapping[str, float], of: str) -> dict[str, Line]:
     """Microseconds per decision by kind of work, over the number of nodes or tasks."""
     found: dict[str, list[tuple[float, float]]] = {}
     for name, rate in figures.items():
-        told = re.fullmatch(rf"([a-z_]+)_(\d+)_{of}", name)
-        if told:
-            found.setdefault(told[1].replace("_", " "), []).append((float(told[2]), 1e6 / rate))
+        matched = re.fullmatch(rf"([a-z_]+)_(\d+)_{of}", name)
+        if matched:
+            found.setdefault(matched[1].replace("_", " "), []).append((float(matched[2]), 1e6 / rate))
     return {name: sorted(points) for name, points in found.items()}
 
 
