@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.commands.tasks.cp import unpack
+from mooring.cli.interaction.task_files import unpack
 from mooring.model.errors import MooringError
 
 

@@ -39,7 +39,7 @@ class DownloadOptions:
 
     def fetch(self, client: Client, workload: str) -> bool:
         """Fetch the results of the first task; return whether all could be fetched."""
-        from mooring.cli.commands.tasks.cp import first_task, unpack
+        from mooring.cli.interaction.task_files import first_task, unpack
 
         if not self.download:
             return True
