@@ -61,160 +61,175 @@ class Settings(BaseModel):
     public_url: str | None = Field(
         None,
         pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$",
-        description="where others reach this server; else where it listens",
+        description="URL at which others reach this server; the address that it listens on if not set",
     )
     trusted_proxies: str = Field(
         "",
-        description="addresses or networks (CIDR), with commas between, whose X-Forwarded-For and -Proto are believed",
+        description="addresses or networks of proxies whose X-Forwarded headers are trusted, separated by commas",
     )
     role: Literal["all", "api", "scheduler"] = Field(
         "all", description="all: API, scheduler and agent; api: the API alone; scheduler: leader or standby"
     )
 
     admin_password: SecretStr | None = Field(None, description="first password of the user admin")
-    signing_key: SecretStr | None = Field(None, description="key that signs tokens; otherwise kept in the data folder")
+    signing_key: SecretStr | None = Field(None, description="key that signs tokens; kept in the data folder if not set")
     sealing_keys_file: Path | None = Field(
-        None, description="keys that seal secrets (lines id:base64key); with SQLite one is made in the data folder"
+        None,
+        description="file of the keys that encrypt secrets (lines id:base64key); created on SQLite",
     )
     secrets_in_plain_text: bool = Field(
-        False, description="send secrets also to agents on other machines whose connection has no TLS"
+        False, description="also send secrets to agents on other machines whose connection has no TLS"
     )
     metrics_token: SecretStr | None = Field(None, description="bearer token that /metrics requires; none if not set")
-    token_seconds: int = Field(3600, ge=60, le=86400, description="life of a token")
+    token_seconds: int = Field(3600, ge=60, le=86400, description="lifetime of a token")
 
     simulate: int = Field(0, ge=0, le=10000, description="simulated nodes to add at the first start")
     demo: bool = Field(False, description="allow simulated nodes on PostgreSQL or beyond loopback")
     agent: bool = Field(True, description="run an agent for this machine inside the server")
-    node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
+    node_name: str | None = Field(None, description="name of this machine's node; the host name if not set")
     engine: str | None = Field(
-        None, description="address of the container engine, or none; else DOCKER_HOST, else the usual sockets"
+        None,
+        description="address of the container engine, or none; DOCKER_HOST or a standard socket if not set",
     )
     host_paths: str = Field(
-        "", description="folders of this machine, with : between, that tasks may mount where their pool allows it, too"
+        "", description="folders of this machine that tasks may mount where their pool allows it, separated by colons"
     )
     task_network: Literal["host", "none"] = Field(
-        "host", description="network of process tasks of this machine: its own, or none but a private loopback"
+        "host",
+        description="network of process tasks on this machine: the machine's own, or none except a private loopback",
     )
-    trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
-    on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
-    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="shortest pause between two heartbeats of an agent")
-    heartbeat_rate: float = Field(50.0, gt=0, description="most heartbeats of all agents per second: they pause longer")
+    trust_tenants: bool = Field(
+        False, description="run the processes of all tenants although the agent does not run as root"
+    )
+    on_stop: Literal["leave", "stop"] = Field(
+        "leave", description="whether running work continues or stops when the server stops"
+    )
+    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="minimum time between two heartbeats of an agent")
+    heartbeat_rate: float = Field(
+        50.0, gt=0, description="maximum heartbeats per second of all agents together; above it, their interval grows"
+    )
     heartbeat_grace_seconds: float = Field(
-        5.0, ge=0, description="a node is suspect when it is silent for two pauses and this long"
+        5.0, ge=0, description="a node is suspect after two missed heartbeats and this much more time"
     )
     node_timeout_seconds: float = Field(
-        30.0, gt=0, description="a node that is silent this long, and for three pauses, is lost"
+        30.0, gt=0, description="silence, at least three heartbeat intervals, after which a node is lost"
     )
     quarantine_seconds: float = Field(
-        3600.0, ge=0, description="how long a task that the database does not know goes on before it is ended"
+        3600.0, ge=0, description="time after which a task that the database does not know is stopped"
     )
     node_failures: int = Field(
-        3, ge=0, description="a node where so much different work failed is avoided, at twice that drained; 0: never"
+        3,
+        ge=0,
+        description="failures of different workloads that make a node avoided, and twice as many drained; 0: never",
     )
-    node_failure_window_seconds: float = Field(1800.0, gt=0, description="how long such a failure counts")
-    fast_end_seconds: float = Field(10.0, ge=0, description="what fails so soon after its start counts as such")
+    node_failure_window_seconds: float = Field(1800.0, gt=0, description="period over which these failures are counted")
+    fast_end_seconds: float = Field(
+        10.0, ge=0, description="a failure within this time after the start of a task counts against its node"
+    )
 
-    reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
-    scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")
-    etcd_host: str | None = Field(None, description="etcd for leadership and signals: hosts, with commas between")
-    etcd_port: int = Field(2379, ge=1, le=65535, description="port of etcd where a host names none")
-    etcd_username: str | None = Field(None, description="user of etcd, where it wants a login")
-    etcd_password: SecretStr | None = Field(None, description="password of that user")
-    etcd_tls: bool = Field(False, description="speak TLS with etcd")
-    etcd_ca: Path | None = Field(
-        None, description="authorities that sign etcd's certificate (PEM); the system's if not"
+    reconcile_interval: float = Field(30.0, gt=0, description="seconds between passes that no signal starts")
+    scheduler_instance_id: str | None = Field(
+        None, description="name of this scheduler; the host name and a random part if not set"
     )
-    etcd_cert: Path | None = Field(None, description="certificate that is shown to etcd (PEM)")
-    etcd_key: Path | None = Field(None, description="its private key (PEM)")
+    etcd_host: str | None = Field(None, description="etcd hosts for leader election and signals, separated by commas")
+    etcd_port: int = Field(2379, ge=1, le=65535, description="etcd port of hosts that name none")
+    etcd_username: str | None = Field(None, description="etcd user, if etcd requires a login")
+    etcd_password: SecretStr | None = Field(None, description="password of the etcd user")
+    etcd_tls: bool = Field(False, description="connect to etcd over TLS")
+    etcd_ca: Path | None = Field(None, description="CA certificates for etcd (PEM); those of the system if not set")
+    etcd_cert: Path | None = Field(None, description="client certificate for etcd (PEM)")
+    etcd_key: Path | None = Field(None, description="private key of the client certificate (PEM)")
     etcd_fallback_seconds: float = Field(
-        0.0, ge=0, description="elect through the database when etcd has not answered for this many seconds; 0: never"
+        0.0, ge=0, description="elect through the database after etcd has not answered for this many seconds; 0: never"
     )
-    leader_lease_ttl: float = Field(15.0, ge=1, description="seconds after which a leader that went silent is replaced")
-    control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
-    control_plane_token: SecretStr | None = Field(None, description="sent with them as a bearer token")
-    audit_interval_seconds: float = Field(3600.0, ge=0, description="pause between two audits of the leader; 0: none")
-    dual_write: bool = Field(True, description="keep tasks.occupied_slots, a readable copy of what the ledger says")
+    leader_lease_ttl: float = Field(15.0, ge=1, description="seconds after which a silent leader is replaced")
+    control_plane_api_url: str | None = Field(
+        None, description="URL to which scale-up requests are sent; none are sent if not set"
+    )
+    control_plane_token: SecretStr | None = Field(None, description="bearer token of scale-up requests")
+    audit_interval_seconds: float = Field(
+        3600.0, ge=0, description="time between two audits by the leader; 0: no audits"
+    )
+    dual_write: bool = Field(True, description="also write tasks.occupied_slots, a readable copy of the ledger")
     statement_timeout_seconds: float = Field(
-        30.0, ge=0, description="PostgreSQL ends a statement that takes longer; 0: none"
+        30.0, ge=0, description="time after which PostgreSQL cancels a statement; 0: no limit"
     )
     uploads_folder: Path | None = Field(
         None,
-        description="folder for uploaded files, shared by all servers with an API; uploads in the data folder if not",
+        description="folder for uploaded files, shared by all API servers; `uploads` in the data folder if not set",
     )
-    upload_max_mb: int = Field(5000, ge=1, description="largest folder that can be uploaded, in MB")
-    upload_quota_mb: int = Field(20_000, ge=1, description="uploaded files that are kept for one project, in MB")
+    upload_max_mb: int = Field(5000, ge=1, description="maximum size of an uploaded folder in MB")
+    upload_quota_mb: int = Field(20_000, ge=1, description="uploaded files that are stored per project, in MB")
     upload_user_quota_mb: int = Field(
-        10_000, ge=1, description="uploaded files that are kept for one user, in all projects together, in MB"
+        10_000, ge=1, description="uploaded files that are stored per user in all projects, in MB"
     )
     upload_retention_days: float = Field(
-        7.0, gt=0, description="how long uploaded files are kept after their last use; work in progress keeps them"
+        7.0, gt=0, description="retention of uploaded files after their last use; unfinished work keeps them"
     )
-    event_retention_hours: float = Field(24.0, gt=0, description="how long the event feed is kept")
-    idempotency_retention_hours: float = Field(72.0, gt=0, description="how long answers to idempotency keys are kept")
+    event_retention_hours: float = Field(24.0, gt=0, description="retention of the event feed")
+    idempotency_retention_hours: float = Field(72.0, gt=0, description="retention of answers to idempotency keys")
     workload_retention_days: float = Field(
-        90.0, gt=0, description="how long ended workloads are kept, with tasks, ledger rows and history"
+        90.0, gt=0, description="retention of ended workloads with their tasks, ledger rows and history"
     )
-    history_retention_days: float = Field(365.0, gt=0, description="how long the history of living things is kept")
-    record_retention_days: float = Field(730.0, gt=0, description="how long the records of ended workloads are kept")
-    usage_retention_days: float = Field(730.0, gt=0, description="how long daily usage is kept")
+    history_retention_days: float = Field(365.0, gt=0, description="retention of the history of active workloads")
+    record_retention_days: float = Field(730.0, gt=0, description="retention of the records of ended workloads")
+    usage_retention_days: float = Field(730.0, gt=0, description="retention of daily usage")
     measure_retention_hours: float = Field(
-        48.0, gt=0, description="how long it is kept what each task used minute by minute; its days stay as usage"
+        48.0, gt=0, description="retention of the measured use of each task by minute; daily totals are kept as usage"
     )
-    login_retention_days: float = Field(90.0, gt=0, description="how long records of logins and failed logins are kept")
-    accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
+    login_retention_days: float = Field(90.0, gt=0, description="retention of the records of logins and failed logins")
+    accounting_interval_seconds: float = Field(300.0, gt=0, description="time between two counts of usage")
 
     requests_at_once: int = Field(
-        6, ge=1, description="requests in progress of logged-in users; others queue, fairly between users"
+        6, ge=1, description="concurrent requests of logged-in users; others queue, fairly between users"
     )
     unverified_requests_at_once: int = Field(
-        2, ge=1, description="requests in progress without a valid credential, such as logins"
+        2, ge=1, description="concurrent requests without a valid credential, such as logins"
     )
-    queue_length: int = Field(100, ge=1, description="queued requests of one user, or of one address before the login")
-    queue_seconds: float = Field(10.0, gt=0, description="longest wait of a queued request before it gets 429")
+    queue_length: int = Field(100, ge=1, description="queued requests per user, or per address before the login")
+    queue_seconds: float = Field(10.0, gt=0, description="maximum wait of a queued request before it gets 429")
     body_memory_mb: int = Field(
         64, ge=64, description="memory in MiB for unfinished bodies and WebSocket messages of logged-in users"
     )
     unverified_body_memory_kb: int = Field(
-        2048, ge=64, description="memory in KiB for unfinished bodies of logins and of nodes that join"
+        2048, ge=64, description="memory in KiB for unfinished bodies of logins and joining nodes"
     )
     body_seconds: float = Field(
-        20.0, gt=0, description="time for a body to arrive, plus a second for every 64 KiB of it; then 408"
+        20.0, gt=0, description="time for a body to arrive, plus one second for every 64 KiB; then 408"
     )
     connection_limit: int = Field(
-        4096, ge=16, description="open connections to the API; fewer where the limit on open files is low"
+        4096, ge=16, description="open connections to the API; fewer if the limit on open files is low"
     )
-    address_connection_limit: int = Field(
-        256, ge=4, description="connections of one address that have shown no valid credential"
-    )
-    user_connection_limit: int = Field(512, ge=4, description="connections of one user")
+    address_connection_limit: int = Field(256, ge=4, description="connections per address without a valid credential")
+    user_connection_limit: int = Field(512, ge=4, description="connections per user")
     header_seconds: float = Field(10.0, gt=0, description="time for the headers of a request to arrive")
     keep_alive_seconds: int = Field(20, ge=1, description="time after which an idle connection is closed")
     websocket_message_kb: int = Field(
-        320, ge=288, description="largest WebSocket message of a user in KiB; agents may send 16 MiB"
+        320, ge=288, description="maximum size of a user's WebSocket message in KiB; agents may send 16 MiB"
     )
-    request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
-    question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")
+    request_rate: float = Field(500.0, gt=0, description="requests per second and user; bursts may be twice as large")
+    question_rate: float = Field(10.0, gt=0, description="dry runs and explanations per second and user")
     what_if_seconds: int = Field(60, ge=1, le=3600, description="CPU time of the answer to a what-if question")
     what_if_memory_mb: int = Field(
         4096, ge=512, description="memory (address space) of the process that answers a what-if question, in MiB"
     )
-    stream_limit: int = Field(
-        100, ge=1, description="streams (events, output) and long polls that one user may have open"
+    stream_limit: int = Field(100, ge=1, description="streams (events, output) and long polls per user")
+    address_rate: float = Field(100.0, gt=0, description="requests per second and address without a valid credential")
+    admin_rate_factor: float = Field(10.0, ge=1, description="factor by which an admin's rates and limits are higher")
+
+    deployment_max_cpu: float = Field(16, description="maximum CPU of a request to /api/deployment, in cores")
+    deployment_min_cpu: float = Field(0.5, description="minimum CPU, in cores")
+    deployment_max_memory_mb: int = Field(16384, description="maximum memory, in MB")
+    deployment_min_memory_mb: int = Field(512, description="minimum memory, in MB")
+    deployment_max_gpu: int = Field(8, description="maximum number of GPUs")
+    deployment_max_storage_gb: int = Field(1000, description="maximum storage, in GB")
+    deployment_max_replicas: int = Field(10, description="maximum number of replicas at creation")
+    deployment_max_scale: int = Field(100, description="maximum number of replicas by scaling")
+
+    log_format: Literal["text", "json"] = Field("text", description="format of log lines")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="minimum level of logged messages"
     )
-    address_rate: float = Field(100.0, gt=0, description="requests without a valid credential per second and address")
-    admin_rate_factor: float = Field(10.0, ge=1, description="an admin may have so many times as much")
-
-    deployment_max_cpu: float = Field(16, description="largest cpu of a request to /api/deployment, in cores")
-    deployment_min_cpu: float = Field(0.5, description="smallest cpu there")
-    deployment_max_memory_mb: int = Field(16384, description="largest memory there, in MB")
-    deployment_min_memory_mb: int = Field(512, description="smallest memory there")
-    deployment_max_gpu: int = Field(8, description="most gpus there")
-    deployment_max_storage_gb: int = Field(1000, description="largest storage there, in GB")
-    deployment_max_replicas: int = Field(10, description="most replicas there at creation")
-    deployment_max_scale: int = Field(100, description="most replicas there by scaling")
-
-    log_format: Literal["text", "json"] = Field("text", description="how log lines are written")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -251,7 +266,7 @@ class Settings(BaseModel):
 class Loaded:
     settings: Settings
     origins: Mapping[str, str]
-    """Setting to where its value came from."""
+    """By setting, the source of its value."""
 
 
 def load(
@@ -259,7 +274,7 @@ def load(
     config_file: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """The effective settings. Flags that are None were not given."""
+    """Return the effective settings; flags that are None were not given."""
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.model_fields, "default")
@@ -283,7 +298,7 @@ def load(
 
 
 def describe(loaded: Loaded) -> list[tuple[str, str, str, str]]:
-    """(name, value, origin, meaning) of every setting; secrets are not shown."""
+    """Return name, value, origin and meaning of every setting; secrets are not shown."""
     rows = []
     for name, field in Settings.model_fields.items():
         value = getattr(loaded.settings, name)
