@@ -89,7 +89,8 @@ def _fill_cache_in_subprocess(niceness: int) -> None:
     try:
         # Nothing is written to its standard input; the end of file tells the separate process that this one is gone.
         with subprocess.Popen(
-            [sys.executable, "-c", program],
+            # -P: modules in the working directory do not come before all others.
+            [sys.executable, "-P", "-c", program],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from mooring.model.decisions import Placement
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
 from mooring.model.policy.pools import Expectation
+from mooring.model.policy.preemption import Budgets
 from mooring.model.resources.devices import Device
 from mooring.model.resources.slots import Amounts, total
 from mooring.model.workloads.workload import Workload
@@ -30,6 +31,8 @@ from mooring.store.workloads.run_times import History, Kind
 
 MOST_WORKLOADS = 50_000
 MOST_NODES = 20_000
+MOST_TASKS = 500_000
+"""Pending and on nodes."""
 _NO_HISTORY: History = {}
 
 
@@ -52,22 +55,39 @@ class _RunTimes:
         return seconds if limit is None else min(seconds, limit)
 
 
-async def read_scenario(connection: Connection, mirror: Mirror, at: datetime) -> Scenario:
-    """Return the state of the server at this time. Raise InvalidInput if it is too large for a what-if question."""
-    nodes = [node for node in mirror.cluster.nodes if node is not None]
-    ids = await running_work.ids(connection)
-    _check_size(len(nodes), len(mirror.queue.keys() | ids))
-    running = await running_work.read(connection, ids)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The rows of the store that the scenario needs beside the mirror."""
+
+    at: datetime
+    running: Sequence[RunningWork]
+    times: _RunTimes
+    budgets: Budgets
+
+
+async def read_state(connection: Connection, mirror: Mirror, at: datetime) -> Found:
+    """Read the state of the server at this time. Raise InvalidInput if it is too large for a what-if question."""
+    nodes = sum(node is not None for node in mirror.cluster.nodes)
+    on_nodes = await running_work.tasks_by_workload(connection)
+    pending = sum(len(each.tasks) for each in mirror.queue.values())
+    _check_size(nodes, len(mirror.queue.keys() | on_nodes.keys()), pending + sum(on_nodes.values()))
+    running = await running_work.read(connection, list(on_nodes))
     await mirror.tenancy.read_new_tenants(connection, [each.workload for each in running], at)
-    times = _RunTimes({name: await run_times.last_runs(connection, pool.id, at) for name, pool in mirror.pools.items()})
-    budgets = await running_tasks.budgets(connection)
+    times = {name: await run_times.last_runs(connection, pool.id, at) for name, pool in mirror.pools.items()}
+    return Found(at, running, _RunTimes(times), await running_tasks.budgets(connection))
+
+
+def scenario_of(found: Found, mirror: Mirror) -> Scenario:
+    """Return the state as a scenario. It takes time in proportion to the cluster, so it belongs into a thread."""
+    at, times = found.at, found.times
+    nodes = [node for node in mirror.cluster.nodes if node is not None]
     now = seconds_of(at)
     waiting = dict(mirror.queue)
     jobs: list[Job] = []
     parts: list[RunningPart] = []
     names = {node.id: node.name for node in nodes}
     histories = {name for name, p in mirror.pools.items() if p.policy.backfill.expectation is Expectation.HISTORY}
-    for each in running:
+    for each in found.running:
         workload = waiting.pop(each.workload.id, None) or mirror.predicted(each.workload)
         jobs.append(_job(len(jobs), workload, len(each.tasks), times, each.preemptible))
         for tasks in _parts(each):
@@ -86,14 +106,15 @@ async def read_scenario(connection: Connection, mirror: Mirror, at: datetime) ->
             tenancy=Tenancy(tenancy.usage, *tenancy.rules()),
             factors=dict(mirror.factors),
             guarantees=mirror.guarantees,
-            budgets=budgets,
+            budgets=found.budgets,
             typical={name: tuple(each) for name, each in mirror.cluster.devices.typical.items()},
         ),
     )
 
 
-def _check_size(nodes: int, workloads: int) -> None:
-    for number, most, what in ((nodes, MOST_NODES, "nodes"), (workloads, MOST_WORKLOADS, "workloads")):
+def _check_size(nodes: int, workloads: int, tasks: int) -> None:
+    sizes = ((nodes, MOST_NODES, "nodes"), (workloads, MOST_WORKLOADS, "workloads"), (tasks, MOST_TASKS, "tasks"))
+    for number, most, what in sizes:
         if number > most:
             raise InvalidInput(
                 f"the cluster has {number:,} {what}; what-if questions are answered up to {most:,}; "

@@ -8,6 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
@@ -26,7 +27,7 @@ from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.seconds import time_of
 from mooring.scheduling.plugins.profiles import Registry
 from mooring.services.queries.queries import Queries
-from mooring.services.what_if.reading import read_scenario
+from mooring.services.what_if.reading import Found, read_state, scenario_of
 from mooring.simulation.scenario import Scenario
 from mooring.simulation.what_if.answers import Answer, Effect, Question, Search, Waits
 from mooring.simulation.what_if.changes import Changes
@@ -53,6 +54,9 @@ _BUSY_SECONDS = 5
 _TIME_FACTOR = 5
 """An answer may take this many times its CPU time, since its process has a low priority."""
 _FEWEST_SECONDS = 120
+_PASSED = frozenset({"HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "XDG_CACHE_HOME"})
+_PASSED_PREFIXES = ("LC_", "NUMBA_", "PYTHON")
+"""The parts of the environment with which Python and the compiled kernels are found."""
 
 
 class WhatIf:
@@ -82,53 +86,64 @@ class WhatIf:
         try:
             async with self._one_at_a_time:
                 scenario, payload = await self._queries.with_mirror(
-                    partial(self._read, principal, request, frozenset(cancel), frozenset(shown)),
-                    partial(_pickled, self._bounds),
+                    partial(_read, principal, request),
+                    partial(_asked, principal, request, frozenset(cancel), frozenset(shown), self._bounds),
                 )
                 answer = await answered(payload, self._bounds)
         finally:
             self._askers.discard(principal.user_id)
         return _shown(answer, scenario)
 
-    async def _read(
-        self,
-        principal: Principal,
-        request: WhatIfRequest,
-        cancel: frozenset[UUID],
-        shown: frozenset[UUID],
-        connection: Connection,
-        mirror: Mirror,
-    ) -> tuple[Scenario, Question]:
-        scenario = await read_scenario(connection, mirror, now())
-        limits = [await _limits(connection, principal, each) for each in request.limits]
-        nodes = {node.name for node in scenario.nodes}
-        for like in (*(each.like for each in request.add_nodes), *([request.search.like] if request.search else [])):
-            if like not in nodes:
-                raise not_there(f"node {like!r}")
-        changes = Changes(
-            add_nodes=tuple((each.like, each.count) for each in request.add_nodes),
-            drain=_chosen(scenario.nodes, request.remove_nodes),
-            fail=_chosen(scenario.nodes, request.fail_nodes),
-            cancel=cancel,
-            limits=tuple(limits),
-            pools=_policies(scenario.pools, request.pools),
-        )
-        search = request.search
-        visible = {
-            job.number
-            for job in scenario.jobs
-            if job.workload is not None and is_visible(principal, job.workload, everyone=request.everyone)
-        }
-        asked = [job.number for job in scenario.jobs if job.workload is not None and job.workload.id in shown]
-        question = Question(
-            changes,
-            None if search is None else Search(search.like, search.p95_wait_seconds, search.most),
-            request.seconds,
-            frozenset(visible | set(asked)),
-            tuple(asked),
-            request.limit,
-        )
-        return scenario, question
+
+class _State(NamedTuple):
+    mirror: Mirror
+    found: Found
+    limits: Sequence[tuple[Tenant, Mapping[str, int]]]
+
+
+async def _read(principal: Principal, request: WhatIfRequest, connection: Connection, mirror: Mirror) -> _State:
+    found = await read_state(connection, mirror, now())
+    return _State(mirror, found, [await _limits(connection, principal, each) for each in request.limits])
+
+
+def _asked(
+    principal: Principal,
+    request: WhatIfRequest,
+    cancel: frozenset[UUID],
+    shown: frozenset[UUID],
+    bounds: Bounds,
+    state: _State,
+) -> tuple[Scenario, bytes]:
+    """Return the scenario, and the bounds, the scenario and the question for the process that answers."""
+    scenario = scenario_of(state.found, state.mirror)
+    nodes = {node.name for node in scenario.nodes}
+    for like in (*(each.like for each in request.add_nodes), *([request.search.like] if request.search else [])):
+        if like not in nodes:
+            raise not_there(f"node {like!r}")
+    changes = Changes(
+        add_nodes=tuple((each.like, each.count) for each in request.add_nodes),
+        drain=_chosen(scenario.nodes, request.remove_nodes),
+        fail=_chosen(scenario.nodes, request.fail_nodes),
+        cancel=cancel,
+        limits=tuple(state.limits),
+        pools=_policies(scenario.pools, request.pools),
+    )
+    search = request.search
+    visible = {
+        job.number
+        for job in scenario.jobs
+        if job.workload is not None and is_visible(principal, job.workload, everyone=request.everyone)
+    }
+    asked = [job.number for job in scenario.jobs if job.workload is not None and job.workload.id in shown]
+    question = Question(
+        changes,
+        None if search is None else Search(search.like, search.p95_wait_seconds, search.most),
+        request.seconds,
+        frozenset(visible | set(asked)),
+        tuple(asked),
+        request.limit,
+    )
+    return scenario, pickle.dumps((bounds, pickle.dumps((scenario, question))))
 
 
 def check_allowed(principal: Principal, request: WhatIfRequest) -> None:
@@ -149,18 +164,16 @@ def is_visible(principal: Principal, workload: Workload, *, everyone: bool) -> b
 
 async def answered(payload: bytes, bounds: Bounds) -> Answer:
     """Return the answer of a process of its own. Raise InvalidInput if it exceeds its bounds."""
-    # The settings of the server are in its environment, secrets among them; this process needs none.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MOORING_")}
-    environment["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
-    environment["OPENBLAS_NUM_THREADS"] = "1"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        # Without it, modules in the server's working directory would come before all others.
+        "-P",
         "-c",
         "from mooring.simulation.what_if.process import main; main()",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment,
+        env=_environment(),
         start_new_session=True,
     )
     try:
@@ -185,6 +198,13 @@ async def answered(payload: bytes, bounds: Bounds) -> Answer:
         raise InvalidInput(result.message, code=result.code)
     assert isinstance(result, Answer)
     return result
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of the process: without the server's settings, of which some are secret."""
+    passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
+    folders = os.pathsep.join(folder for folder in sys.path if folder)
+    return {**passed, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}
 
 
 async def _limits(
@@ -227,10 +247,6 @@ def _policies(present: Mapping[str, PoolPolicy], asked: Mapping[str, PoolChange]
         registry.profile_of(found[name])
         registry.sequencer(found[name])
     return found
-
-
-def _pickled(bounds: Bounds, read: tuple[Scenario, Question]) -> tuple[Scenario, bytes]:
-    return (read[0], pickle.dumps((bounds, pickle.dumps(read))))
 
 
 def _shown(answer: Answer, scenario: Scenario) -> WhatIfAnswer:

@@ -133,7 +133,7 @@ def answer(scenario: Scenario, question: Question) -> Answer:
         effects=shown,
         effects_left_out=len(candidates) - len(shown),
         found=found,
-        assumptions=_assumptions(after),
+        assumptions=_assumptions(after, question.visible),
     )
 
 
@@ -245,16 +245,18 @@ def _candidates(effects: Sequence[Effect], question: Question, scenario: Scenari
     return sorted(shown, key=rank)
 
 
-def _assumptions(scenario: Scenario) -> tuple[str, ...]:
+def _assumptions(scenario: Scenario, visible: frozenset[int] | None) -> tuple[str, ...]:
     live = scenario.live
     assert live is not None
     found = [
         "no work is submitted, changed or cancelled meanwhile, and no other node joins or fails",
         "work runs as long as earlier runs of its user and type, as predicted by its pool, or up to its time limit",
     ]
-    endless = sum(part.end is None for part in live.running)
+    endless = [part for part in live.running if part.end is None]
     if endless:
-        found.append(f"{endless} running tasks without a known end run for the whole time")
+        # Of the work of others nothing is told, also no number.
+        number = f"{len(endless)} " if visible is None or all(part.number in visible for part in endless) else ""
+        found.append(f"{number}running tasks without a known end run for the whole time")
     if scenario.faults:
         found.append("work on failed nodes is noticed at once, is requeued and starts from the beginning")
     if live.reservations:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
@@ -50,10 +50,12 @@ class RunningWork(NamedTuple):
     timeslot_ends_at: datetime | None
 
 
-async def ids(connection: AsyncConnection) -> list[UUID]:
-    """Return the workloads that have a task on a node, oldest first."""
-    found = select(tasks.c.workload_id).where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-    return sorted((await connection.execute(found.distinct())).scalars())
+async def tasks_by_workload(connection: AsyncConnection) -> dict[UUID, int]:
+    """Return the workloads that have tasks on nodes with the number of these tasks, oldest first."""
+    number = func.count().label("number")
+    found = select(tasks.c.workload_id, number).where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
+    rows = await connection.execute(found.group_by(tasks.c.workload_id))
+    return dict(sorted((row.workload_id, row.number) for row in rows))
 
 
 async def read(connection: AsyncConnection, workload_ids: Sequence[UUID]) -> list[RunningWork]:
