@@ -7,12 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.resources.slots import slot_type
 from mooring.store.core.constraint_columns import decode_constraints
 from mooring.store.tables import pools, workloads
+
+MOST_TASKS = 500
+"""Tasks of one workload that count."""
+MOST_REQUESTS = 512
+"""Distinct requests that are kept."""
+_LOOKED_AT = 20
+"""Workloads that are looked at for each one that is read."""
 
 
 class CommonRequest(NamedTuple):
@@ -25,23 +32,34 @@ class CommonRequest(NamedTuple):
 
 
 async def newest(connection: AsyncConnection, pool_id: UUID, limit: int) -> list[CommonRequest]:
-    """Return the requests of a pool's newest workloads, the most frequent first; none if none requests devices."""
+    """Return the requests of a pool's newest workloads, the most frequent first; none if none requests devices.
+
+    Work that was withdrawn before it ever ran is no demand. While others submit too, no user has more than half of the
+    workloads, and large arrays count for MOST_TASKS: a flood of one tenant must not decide where the work of all goes.
+    """
+    own = workloads.c
+    demand = (own.pool_id == pool_id) & (own.ended_at.is_(None) | own.placed_at.is_not(None))
+    looked_at = select(own.id, own.user_id, own.created_at).where(demand).order_by(own.created_at.desc(), own.id)
+    recent = looked_at.limit(_LOOKED_AT * limit).subquery()
+    of_user = func.row_number().over(partition_by=recent.c.user_id, order_by=(recent.c.created_at.desc(), recent.c.id))
+    numbered = select(recent.c.id, of_user.label("number")).subquery()
     rows = await connection.execute(
-        select(workloads.c.requested_slots, workloads.c.replicas, workloads.c.constraints)
-        .where(workloads.c.pool_id == pool_id)
-        .order_by(workloads.c.created_at.desc(), workloads.c.id)
+        select(own.requested_slots, own.replicas, own.constraints)
+        .join(numbered, numbered.c.id == own.id)
+        .order_by(numbered.c.number > limit // 2, own.created_at.desc(), own.id)
         .limit(limit)
     )
     found: dict[tuple[tuple[tuple[str, int], ...], frozenset[str]], list[int]] = defaultdict(list)
     for request, replicas, constraints in rows:
         models = frozenset[str]().union(*(demand.models for demand in decode_constraints(constraints).devices))
-        found[tuple(sorted(request.items())), models].append(replicas)
+        found[tuple(sorted(request.items())), models].append(min(replicas, MOST_TASKS))
     if not any(amount and slot_type(slot).devices for request, _ in found for slot, amount in request):
         return []
     common = [
         CommonRequest(dict(request), models, sum(tasks), len(tasks)) for (request, models), tasks in found.items()
     ]
-    return sorted(common, key=lambda each: (-each.tasks, sorted(each.request.items()), sorted(each.models)))
+    common.sort(key=lambda each: (-each.tasks, sorted(each.request.items()), sorted(each.models)))
+    return common[:MOST_REQUESTS]
 
 
 async def stored(connection: AsyncConnection) -> dict[UUID, list[CommonRequest]]:

@@ -57,7 +57,8 @@ REQUIRED_ISOLATION = "pools.options ->> 'isolation'"
 _FIRST_POLICY = PoolPolicy("locality")
 """Policy of the pools that every database has."""
 
-_ALL = select(pools).order_by(pools.c.name)
+_ALL = select(*(each for each in pools.c if each is not pools.c.learned_demand)).order_by(pools.c.name)
+"""Without what only placement needs, which can be large."""
 _OWN_COLUMNS = ("profile", "weights", "binding", "hold_seconds", "fragmentation", "preemption")
 
 
