@@ -14,6 +14,7 @@ from mooring.store.commit.locked_workloads import lock_workloads
 from mooring.store.commit.replacements import Replacement
 from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import nominations, running_tasks
+from mooring.store.nodes.placed_tasks import may_move
 from mooring.store.tenancy import admin_actions
 from mooring.store.tenancy.admin_actions import Actor
 from mooring.store.workloads import stopping
@@ -39,11 +40,14 @@ async def _move(connection: Connection, pool: str, request: MoveRequest, actor: 
     if workload_id is None:
         raise not_there(f"task {request.task_id}")
     await lock_workloads(connection, [workload_id])
-    task = await nominations.movable(connection, request.task_id)
-    if task is None or task.pool != pool or task.timeslot_id is not None:
+    task = await nominations.on_node(connection, request.task_id)
+    # The owner may have changed its workload since the plan. Interactive sessions are moved if the plan contains them.
+    if task is None or task.pool != pool or not may_move(task, interactive=True):
         raise _departed(f"task {request.task_id} is not a task of pool {pool} that may move")
-    if task.status != TaskStatus.RUNNING or not task.current or task.stopping or task.node != request.source:
+    if task.node != request.source:
         raise _departed(f"task {request.task_id} of {task.name} no longer runs on {request.source}")
+    if request.target == request.source:
+        raise _departed(f"task {request.task_id} of {task.name} already runs on {request.target}")
     target = await nominations.target(connection, pool, request.target)
     if target is None or target.status != NodeStatus.READY or not target.schedulable:
         raise _departed(f"node {request.target} takes no new tasks")

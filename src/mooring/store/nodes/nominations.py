@@ -15,16 +15,25 @@ async def workload_of(connection: AsyncConnection, task_id: UUID) -> UUID | None
     return (await connection.execute(select(tasks.c.workload_id).where(tasks.c.id == task_id))).scalar_one_or_none()
 
 
-async def movable(connection: AsyncConnection, task_id: UUID) -> AnyRow | None:
+async def on_node(connection: AsyncConnection, task_id: UUID) -> AnyRow | None:
     """Return a task on a node with the properties of its workload on which a move depends."""
     found = await connection.execute(
         select(
-            tasks.c.status,
+            tasks.c.status.label("task_status"),
             tasks.c.current,
+            tasks.c.revision.label("task_revision"),
+            tasks.c.requested_slots.label("task_request"),
             nodes.c.name.label("node"),
             pools.c.name.label("pool"),
             workloads.c.name,
             workloads.c.kind,
+            workloads.c.type,
+            workloads.c.replicas,
+            workloads.c.array.is_not(None).label("is_array"),
+            workloads.c.preemptible,
+            workloads.c.rolling,
+            workloads.c.revision,
+            workloads.c.requested_slots,
             workloads.c.stopping,
             workloads.c.timeslot_id,
         )

@@ -73,7 +73,7 @@ async def of_pool(
                 workload,
                 workload.constraints,
                 tuple(shares_of(row.devices)),
-                _may_move(row, interactive=interactive) and lost <= max_lost_seconds,
+                may_move(row, interactive=interactive) and lost <= max_lost_seconds,
                 lost,
                 ports,
             )
@@ -81,7 +81,8 @@ async def of_pool(
     return placed
 
 
-def _may_move(row: AnyRow, *, interactive: bool) -> bool:
+def may_move(row: AnyRow, *, interactive: bool) -> bool:
+    """Return whether a task can be moved by itself, without the consent of its owner."""
     if row.task_status != TaskStatus.RUNNING or not row.current or row.stopping or row.timeslot_id is not None:
         return False
     if row.task_revision != row.revision or row.rolling or row.task_request != row.requested_slots:

@@ -1,6 +1,7 @@
 """Plans of moves and single moves over HTTP."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -69,3 +70,23 @@ async def test_a_move_is_refused_once_the_task_left_its_node(world: World):
     assert (again.status_code, again.json()["code"]) == (409, "plan-departed")
     history = (await world.client.get("/api/workloads/small/history", headers=await world.token("ada"))).json()
     assert any(f"from n1 to n2 by admin for plan {found['id']}" in (row["reason"] or "") for row in history["history"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"preemptible": False}, id="not preemptible"),
+        pytest.param({"replicas": 2, "gang": True}, id="gang"),
+        pytest.param({}, id="to where it is"),
+    ],
+)
+async def test_no_move_takes_what_no_plan_would(world: World, options: dict[str, Any]):
+    admin, small = await fragmented(world, **options)
+    tasks = (await world.client.get(f"/api/workloads/{small}", headers=admin)).json()["tasks"]
+    target = "n2" if options else "n1"
+    for task in tasks:
+        body = {"plan": str(UUID(int=1)), "task_id": task["id"], "source": "n1", "target": target}
+        answer = await world.client.post(f"{_PLAN}/moves", json=body, headers=admin)
+        assert (answer.status_code, answer.json()["code"]) == (409, "plan-departed")
+    after = (await world.client.get(f"/api/workloads/{small}", headers=admin)).json()["tasks"]
+    assert [task["status"] for task in after] == [task["status"] for task in tasks]
