@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal as signals
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import cast
 from uuid import uuid4
 
 import aiohttp
@@ -266,6 +267,24 @@ async def test_signals_pass_through_etcd_and_many_commits_make_few_announcements
     await asyncio.sleep(0.2)
     assert (await etcd.get(key)).kvs[0].version < 10
     listening.cancel()
+    running.cancel()
+
+
+async def test_announcement_that_failed_is_made_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(etcd_signals, "_AGAIN_SECONDS", 0.01)
+    tries, announced = [EtcdError("away"), EtcdError("away"), None], asyncio.Event()
+
+    class Etcd:
+        async def put(self, key: bytes, value: bytes) -> None:
+            if (problem := tries.pop(0)) is not None:
+                raise problem
+            announced.set()
+
+    announcer = Announcer(cast(EtcdClient, Etcd()), "me")
+    running = asyncio.create_task(announcer.run())
+    announcer.announce()
+    async with asyncio.timeout(LONG):
+        await announced.wait()
     running.cancel()
 
 

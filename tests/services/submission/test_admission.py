@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 
-from mooring.model.policy.pools import Moment
+from mooring.clock import monotonic, now
+from mooring.model.policy.pools import Moment, PoolPolicy
 from mooring.model.tenancy.admission import AdmissionError
 from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, AdmissionContext
 from mooring.scheduling.plugins.validators.user_resource_limit import UserResourceLimit
+from mooring.services.submission import admission
 from mooring.services.submission.hooks import Hooks
 from mooring.services.submission.submission import SubmissionService
+from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Database
+from mooring.store.nodes.pools import create
 from tests.mirror.test_admission import limit
 from tests.services.submission.test_submission import count, outcomes, request
 from tests.store.databases import on_sqlite
@@ -48,6 +52,26 @@ async def test_submissions_beyond_the_pending_limit_are_refused(harness: Harness
     ]
     assert (refused.value.details["project"], refused.value.details["domain"]) == ("default", "default")
     assert await count(harness) == 2
+
+
+async def test_limit_and_pool_count_soon_although_their_signal_was_lost(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    no_signals = ConfigurationVersion()
+    submissions, rules = SubmissionService(harness.database, configuration=no_signals), admission.Rules(no_signals)
+    assert await outcomes(submissions, harness.principal, request("a")) == ["a"]
+    async with harness.database.read() as connection:
+        assert harness.pool.id in await rules.pools(connection, {harness.pool.id})
+
+    await give_policy(harness, "keypair", {"max_pending": 1})
+    monkeypatch.setattr(admission, "monotonic", lambda: monotonic() + 6)
+    assert await outcomes(submissions, harness.principal, request("b")) == ["admission-refused"]
+
+    added = await harness.database.write(
+        lambda c: create(c, "added", runtimes=[], simulated=True, policy=PoolPolicy("pack"), now=now())
+    )
+    async with harness.database.read() as connection:
+        assert added.id in await rules.pools(connection, {added.id})
 
 
 async def test_a_workload_that_leaves_the_queue_admits_another(harness: Harness):

@@ -54,6 +54,9 @@ class Announcer:
                 await self._client.put(self._key, self._name)
             except EtcdError as error:
                 outage.failed(error)
+                # It is owed until it succeeds: nothing else may follow for hours.
+                self._due.set()
+                await asyncio.sleep(_AGAIN_SECONDS)
             else:
                 outage.over()
-            await asyncio.sleep(_DEBOUNCE_SECONDS)
+                await asyncio.sleep(_DEBOUNCE_SECONDS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from mooring.clock import monotonic
 from mooring.mirror.admission import read_tenants
 from mooring.model.policy.pools import Moment
 from mooring.model.tenancy.admission import AdmissionError
@@ -29,6 +30,10 @@ _DEFAULT = frozenset(each.name for each in asked_at(Moment.ENQUEUE, BUILT_IN_VAL
 """Validators that have an effect only with a policy that limits pending work."""
 
 
+_RULES_SECONDS = 5.0
+"""After this long pools and policies are read again, in case that the signal of a change was lost."""
+
+
 class Rules:
     """The pools and policies that decide on admission, read again whenever the configuration may have changed."""
 
@@ -36,12 +41,14 @@ class Rules:
         """Without `configuration` they are read each time."""
         self._configuration = configuration
         self._version = -1
+        self._read_at = float("-inf")
         self._pools: Mapping[UUID, Pool] = {}
         self._policies: dict[str, Policies | None] = {}
 
-    async def pools(self, connection: Connection) -> Mapping[UUID, Pool]:
+    async def pools(self, connection: Connection, wanted: Set[UUID]) -> Mapping[UUID, Pool]:
+        """Return all pools. Without one of the wanted ones, which may be new, they are read again."""
         self._forget_if_changed()
-        if not self._pools:
+        if not wanted <= self._pools.keys():
             version = self._version
             found = {pool.id: pool for pool in await pools.all_pools(connection)}
             if not self._is_current(version):
@@ -60,7 +67,8 @@ class Rules:
         return {key: found for key in access_keys if (found := read.get(key) or known.get(key)) is not None}
 
     def _forget_if_changed(self) -> None:
-        if not self._is_current(self._version):
+        if not self._is_current(self._version) or monotonic() - self._read_at > _RULES_SECONDS:
+            self._read_at = monotonic()
             self._version = -1 if self._configuration is None else self._configuration.number
             self._pools, self._policies = {}, {}
 
@@ -80,9 +88,9 @@ class Gate:
     """Third-party validators run, so not on the event loop."""
 
     async def refuses(self, new: NewWorkload) -> AdmissionError | None:
-        if self._admission is None:
+        workload = self._workloads.get(new.id)
+        if self._admission is None or workload is None:
             return None
-        workload = self._workloads[new.id]
         try:
             if self._apart:
                 await asyncio.to_thread(self._admission.check, workload)
@@ -109,7 +117,9 @@ async def open_gate(
     if not fresh:
         return _OPEN
     rules = rules or Rules()
-    known = await rules.pools(connection)
+    known = await rules.pools(connection, {new.pool_id for new in fresh})
+    # Work for a pool that was removed meanwhile is refused by the database.
+    fresh = [new for new in fresh if new.pool_id in known]
     asked = {
         each.name
         for pool_id in {new.pool_id for new in fresh}
