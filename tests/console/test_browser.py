@@ -63,6 +63,22 @@ def test_a_login_link_works_once_and_leaves_no_code_in_the_address(server: Serve
     expect(tab.get_by_role("heading", name="Nodes")).to_be_visible()
 
 
+def test_login_link_of_another_user_asks_before_it_replaces_a_login(server: Server, open_page: OpenPage) -> None:
+    with server.client() as client:
+        client.create_user(UserRequest(username="mallory", password=PASSWORD_OF_ADA))
+    page = open_page("/nodes")
+    log_in(page)
+    for choice, user in (("Stay logged in", "admin"), ("Use the login of the link", "mallory")):
+        with server.client() as client:
+            client.login("mallory", PASSWORD_OF_ADA)
+            code = client.create_login_code().code
+        page.goto("about:blank")
+        page.goto(f"/login#code={code}")
+        expect(page.get_by_role("alert")).to_contain_text("as another user than the one of this link")
+        page.get_by_role("button", name=choice).click()
+        expect(page.locator(".me")).to_have_text(user)
+
+
 @pytest.mark.expects_failed_requests
 def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: OpenPage) -> None:
     page = open_page("/login#code=used")

@@ -25,7 +25,8 @@ if (tabs) {
       if (current) tabs.postMessage({ session: current } satisfies Message);
     } else if (data.session === null) {
       store(null);
-    } else if (!current || data.session.expiresAt > current.expiresAt) {
+    } else if (!current || (data.session.expiresAt > current.expiresAt && userOf(data.session) === userOf(current))) {
+      // Never the login of another user: the page would go on with the work of this one in the name of that one.
       store(data.session);
     }
   };
@@ -38,6 +39,12 @@ export function session(): Session | null {
 export function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
+}
+
+/** Return the id of a session's user. */
+export function userOf({ token }: { token: string }): string {
+  const claims = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+  return (JSON.parse(atob(claims)) as { sub: string }).sub;
 }
 
 export function begin(token: string, expiresInSeconds: number): void {

@@ -6,6 +6,6 @@ export function csv(rows: readonly (readonly string[])[]): string {
 }
 
 function cell(text: string): string {
-  const safe = /^[=+@\t\r]/.test(text) ? `'${text}` : text;
+  const safe = /^[=+\-@\t\r]/.test(text) && !/^[+-]?[\d.]+$/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

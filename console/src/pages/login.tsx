@@ -13,15 +13,25 @@ export function Login() {
   const { next } = useSearch({ from: "/login" });
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
+  const [other, setOther] = useState<Token | null>(null);
   const redeemed = useRef(false);
 
-  async function enter(work: () => Promise<Token>) {
+  async function begin(token: Token) {
+    // Without what the user before has seen.
+    session.end(false);
+    session.begin(token.access_token, token.expires_in);
+    await navigate({ href: safeNext(next), replace: true });
+  }
+
+  async function enter(work: () => Promise<Token>, byLink = false) {
     setBusy(true);
     setError(null);
     try {
+      const present = byLink ? await session.restore() : null;
       const token = await work();
-      session.begin(token.access_token, token.expires_in);
-      await navigate({ href: safeNext(next), replace: true });
+      // Whoever sent the link must not have the user work in another name unnoticed.
+      if (present && session.userOf(present) !== session.userOf({ token: token.access_token })) setOther(token);
+      else await begin(token);
     } catch (problem) {
       setError(problem);
       setBusy(false);
@@ -36,7 +46,7 @@ export function Login() {
     if (code) {
       // Out of the address bar and the history before anything else.
       history.replaceState(history.state, "", location.pathname + location.search);
-      void enter(() => call<Token>("POST", "/api/auth/redeem", { body: { code } }));
+      void enter(() => call<Token>("POST", "/api/auth/redeem", { body: { code } }), true);
     } else if (session.session()) {
       void navigate({ href: safeNext(next), replace: true });
     }
@@ -49,6 +59,22 @@ export function Login() {
     void enter(() => call<Token>("POST", "/api/auth/login", { body }));
   }
 
+  if (other) {
+    return (
+      <main className="login">
+        <form>
+          <h1>Mooring</h1>
+          <p role="alert">You are logged in already, as another user than the one of this link.</p>
+          <button type="button" className="primary" onClick={() => void navigate({ href: safeNext(next), replace: true })}>
+            Stay logged in
+          </button>
+          <button type="button" onClick={() => void begin(other)}>
+            Use the login of the link
+          </button>
+        </form>
+      </main>
+    );
+  }
   return (
     <main className="login">
       <form onSubmit={submit}>
