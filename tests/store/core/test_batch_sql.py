@@ -6,13 +6,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from mooring.clock import now
 from mooring.model.events import Noun
 from mooring.store.control import events
-from mooring.store.core import batch_sql
+from mooring.store.core import batch_sql, postgres
 from mooring.store.core.batch_sql import (
     NotAsExpected,
     Statement,
@@ -156,13 +156,20 @@ async def test_a_query_takes_any_number_of_ids(database: Database):
 
 
 @on_postgresql
-async def test_small_inserts_into_different_tables_are_one_round_trip(database: Database):
+async def test_small_inserts_into_different_tables_are_one_round_trip(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
     first, second = domain("first"), domain("second")
     project = {"id": new_id(), "name": "p", "number": 1_000_000, "domain_id": first["id"], "created_at": now()}
     sent: list[str] = []
 
+    async def execute(connection: Connection, sql: str, parameters: Sequence[Any]) -> postgres.Outcome:
+        sent.append(sql)
+        return await postgres.execute(connection, sql, parameters)
+
+    monkeypatch.setattr(batch_sql, "execute", execute)
+
     async def work(connection: Connection) -> None:
-        event.listen(connection.sync_connection, "before_cursor_execute", lambda _c, _u, sql, *_: sent.append(sql))
         writes = Writes.on(connection)
         batch_sql.insert(writes, domains, [first])
         # It refers to the row before it.

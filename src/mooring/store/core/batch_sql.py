@@ -40,6 +40,7 @@ from sqlalchemy.types import TypeEngine
 
 from mooring.model.events import Topic
 from mooring.store.core.engine import origin_of, writes_ledger_copies, written_topics
+from mooring.store.core.postgres import execute
 from mooring.store.core.sqlite import driver_connection
 from mooring.store.core.types import UtcDateTime
 
@@ -81,7 +82,7 @@ class Statement:
         """Run the query once for all rows, at least one, and return the result."""
         sql, parameters = self.prepared(connection.dialect.name, rows, values)
         if connection.dialect.name == "postgresql":
-            return (await connection.exec_driver_sql(sql, parameters)).all()
+            return (await execute(connection, sql, parameters)).rows
         return list(await driver_connection(connection).execute_fetchall(sql, parameters))
 
     def prepared(
@@ -320,8 +321,8 @@ class Writes:
         if self.dialect == "postgresql":
             answers: list[Sequence[Sequence[Any]]] = []
             for one in _in_few_round_trips(self._prepared):
-                result = await connection.exec_driver_sql(one.sql, one.parameters)
-                answers += _checked(one, result.all()) if one.is_query else _checked(one, [(result.rowcount,)])
+                outcome = await execute(connection, one.sql, one.parameters)
+                answers += _checked(one, outcome.rows if one.is_query else [(outcome.rowcount,)])
             return answers
         opened: Any = driver_connection(connection)
         try:
