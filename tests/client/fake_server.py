@@ -23,6 +23,8 @@ from mooring.wire.cluster.audit import AuditChange, AuditReport
 from mooring.wire.cluster.events import EventList, EventView
 from mooring.wire.cluster.health import Health, Ready
 from mooring.wire.cluster.nodes import (
+    DrainEffect,
+    DrainPreview,
     DrainRequest,
     JoinToken,
     JoinTokenRequest,
@@ -352,6 +354,7 @@ class FakeServer:
             web.get("/api/nodes", self._nodes),
             web.post("/api/nodes", self._add_node),
             web.get("/api/nodes/{name}", self._node),
+            web.get("/api/nodes/{name}/drain", self._drain_preview),
             web.post("/api/nodes/{name}/drain", self._drain),
             web.patch("/api/nodes/{name}", self._node),
             web.patch("/api/nodes/{name}/taints", self._taints),
@@ -674,6 +677,24 @@ class FakeServer:
         if name not in self.nodes:
             raise Refusal(404, "not-found", f"there is no node {name!r}", {"noun": "node"})
         return self.nodes[name]
+
+    async def _drain_preview(self, request: web.Request) -> web.Response:
+        """Its tasks are replicas of `web`, of which one fits elsewhere."""
+        node = self._find_node(request)
+        tasks = [
+            DrainEffect(
+                task_id=uuid4(),
+                workload_id=uuid4(),
+                workload="web",
+                index=index,
+                user="ada",
+                status="RUNNING",
+                effect="moves",
+                target=None if index else "node-2",
+            )
+            for index in range(node.tasks)
+        ]
+        return _json(DrainPreview(node=node.name, tasks=tasks, moves=node.tasks, waiting=max(0, node.tasks - 1)))
 
     async def _node(self, request: web.Request) -> web.Response:
         """As it is; one that is drained has a task less each time."""

@@ -233,6 +233,7 @@ class ClientCore:
     node = Method(core.node)
     add_node = Method(core.add_node)
     change_node = Method(core.change_node)
+    preview_drain = Method(core.preview_drain)
     drain_node = Method(core.drain_node)
     change_taints = Method(core.change_taints)
     resume_node = Method(core.resume_node)

@@ -19,6 +19,7 @@ from mooring.wire.cluster.audit import AuditReport
 from mooring.wire.cluster.events import EventList
 from mooring.wire.cluster.health import Health, Ready
 from mooring.wire.cluster.nodes import (
+    DrainPreview,
     DrainRequest,
     JoinToken,
     JoinTokenRequest,
@@ -349,6 +350,11 @@ def change_node(
     """Set labels (None removes one) and the region ("" removes it) of a node."""
     body = NodeChange(labels=dict(labels or {}), region=region)
     return Operation("PATCH", f"/api/nodes/{segment(name)}", NodeView, body=body)
+
+
+def preview_drain(name: str, *, timeout: bool = False) -> Operation[DrainPreview]:
+    """Show where the tasks of a node would go if it were drained now. `timeout`: the remaining ones are ended."""
+    return Operation("GET", f"/api/nodes/{segment(name)}/drain", DrainPreview, query=given(timeout=timeout or None))
 
 
 def drain_node(name: str, *, timeout_seconds: int | None = None, reason: str | None = None) -> Operation[NodeView]:

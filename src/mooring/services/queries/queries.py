@@ -28,6 +28,7 @@ from mooring.scheduling.plugins.profiles import Registry
 from mooring.scheduling.plugins.protocols import NO_FACTORS
 from mooring.scheduling.scheduler import MOST_AHEAD, Scheduler
 from mooring.services.queries.defragmentation import DefragmentationPlanner, PlanInput, copied
+from mooring.services.queries.drain_preview import drain_preview
 from mooring.services.queries.free_capacity import free_in_pool, quota_headroom
 from mooring.services.queries.timeline import check_size, timeline_view
 from mooring.services.submission import secrets
@@ -40,13 +41,14 @@ from mooring.services.submission.submission_context import of_project
 from mooring.services.submission.submitted import as_workload
 from mooring.services.submission.translation import translate
 from mooring.store.core.engine import Connection, Database
-from mooring.store.nodes import nodes, placed_tasks, pool_access, pools, running_tasks
+from mooring.store.nodes import nodes, placed_tasks, pool_access, pools, running_tasks, tasks_on_node
 from mooring.store.nodes.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed_workloads import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.store.workloads import dependencies, new_workloads
 from mooring.wire.cluster.defragmentation import DefragmentationPlan, DefragmentationRequest
+from mooring.wire.cluster.nodes import DrainPreview
 from mooring.wire.cluster.timeline import TimelineView
 from mooring.wire.tenancy.accounting import FreeCapacity
 from mooring.wire.workloads.explanation import Explanation, TaskPlacement
@@ -197,6 +199,22 @@ class Queries:
             cluster = await self._run(partial(copied, mirror.cluster))
         state = PlanInput(cluster, scheduler.profile, placed, pending, budgets)
         return await self._defragmentation.plan(pool, request, state)
+
+    async def drain_preview(self, node: str, *, timeout: bool) -> DrainPreview:
+        """Show where the tasks of a node would go if it were drained now. `timeout`: the remaining ones are ended."""
+        async with self._one_at_a_time:
+            mirror = await self._current()
+            async with self._database.read() as connection:
+                found = await tasks_on_node.pool_of(connection, node)
+                if found is None or found.pool not in mirror.pools:
+                    raise not_there(f"node {node!r}")
+                tasks = await tasks_on_node.tasks_on(connection, found.id)
+                placed = await placed_tasks.of_pool(
+                    connection, found.pool, now(), max_lost_seconds=0, interactive=False
+                )
+            cluster = await self._run(partial(copied, mirror.cluster))
+            profile = self._scheduler(mirror.pools[found.pool]).profile
+        return await off_loop(partial(drain_preview, node, found.id, tasks, placed, cluster, profile, timeout=timeout))
 
     async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
         """Return the running, booked, planned and free amounts of the hours ahead, by pool or by node."""

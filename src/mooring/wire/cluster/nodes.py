@@ -58,6 +58,30 @@ class DrainRequest(Request):
     reason: Said | None = None
 
 
+class DrainEffect(Answer):
+    """The effect of a drain on one task of the node."""
+
+    task_id: UUID
+    workload_id: UUID
+    workload: str
+    index: int
+    user: str
+    status: str
+    effect: Literal["moves", "finishes", "requeued", "ends"]
+    """It moves at once, runs to its end, or is requeued or ended at the timeout."""
+    target: str | None
+    """The node that would take it now, if it moves or is requeued; null: no node has capacity."""
+
+
+class DrainPreview(Answer):
+    node: str
+    tasks: list[DrainEffect]
+    moves: int
+    """Tasks that leave for another node."""
+    waiting: int
+    """Those of them that no other node has capacity for now."""
+
+
 class TaintRemoval(Request):
     key: LabelName
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None

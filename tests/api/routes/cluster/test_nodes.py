@@ -158,3 +158,13 @@ async def test_a_pool_of_simulated_nodes_takes_them_and_others_do_not(world: Wor
     real = await client.post("/api/nodes", json={**body, "pool": "default"}, headers=admin)
     assert (real.status_code, real.json()["code"]) == (409, "pool-not-simulated")
     assert (await client.post("/api/nodes", json={**body, "pool": "none"}, headers=admin)).status_code == 404
+
+
+async def test_only_admins_preview_a_drain_and_it_changes_nothing(world: World):
+    admin, user, client = await world.admin(), await world.user("ada"), world.client
+    await world.add_node("n1")
+    assert (await client.get("/api/nodes/n1/drain", headers=user)).status_code == 403
+    preview = (await client.get("/api/nodes/n1/drain", params={"timeout": True}, headers=admin)).json()
+    assert preview == {"node": "n1", "tasks": [], "moves": 0, "waiting": 0}
+    assert (await client.get("/api/nodes/n1", headers=admin)).json()["draining"] is False
+    assert (await client.get("/api/nodes/none/drain", headers=admin)).status_code == 404

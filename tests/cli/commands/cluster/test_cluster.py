@@ -113,6 +113,19 @@ def test_a_drain_has_a_time_and_a_reason_and_can_be_waited_for(server: FakeServe
     assert mooring("drain", "busy", "--timeout", "soon").exit_code == 2
 
 
+def test_a_dry_run_of_a_drain_shows_where_its_tasks_would_go(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    lines = mooring("drain", "busy", "--dry-run").stdout.splitlines()
+    assert [line.split() for line in lines[1:3]] == [
+        ["web", "0", "ada", "moves", "node-2"],
+        ["web", "1", "ada", "moves", "-"],
+    ]
+    assert lines[-1] == "No other node has capacity for 1 task at the moment"
+    assert not [seen for seen in server.seen if seen.method == "POST" and seen.path.endswith("/drain")]
+    server.nodes["idle"] = node_view("idle", tasks=0)
+    assert mooring("drain", "idle", "--dry-run").stdout == "No task runs on idle: it would be drained at once\n"
+
+
 def test_a_wait_for_a_drain_ends_when_the_node_is_resumed(server: FakeServer, mooring: Mooring) -> None:
     server.nodes["busy"] = node_view("busy", tasks=2)
     server.undrained.add("busy")

@@ -14,7 +14,15 @@ from mooring.model.errors import NotFound
 from mooring.model.tenancy.access import Action, not_there
 from mooring.model.tenancy.tenants import Principal
 from mooring.store.views import nodes as views
-from mooring.wire.cluster.nodes import DrainRequest, NodeChange, NodeList, NodeRequest, NodeView, TaintsChange
+from mooring.wire.cluster.nodes import (
+    DrainPreview,
+    DrainRequest,
+    NodeChange,
+    NodeList,
+    NodeRequest,
+    NodeView,
+    TaintsChange,
+)
 from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
@@ -42,6 +50,17 @@ async def add_node(services: Served, admin: Admin, request: NodeRequest) -> Node
 @router.get("/{name}", operation_id="get_node", responses=problems(404))
 async def get_node(services: Served, _principal: Reader, name: str) -> NodeView:
     return await _view(services, name)
+
+
+@router.get("/{name}/drain", operation_id="preview_drain", responses=problems(403, 404))
+async def preview_drain(
+    services: Served,
+    _admin: Admin,
+    name: str,
+    timeout: Annotated[bool, Query(description="With a timeout, at which the remaining tasks are ended")] = False,
+) -> DrainPreview:
+    """Show which tasks a drain of the node would move, and the nodes that would take them now. Nothing changes."""
+    return await services.queries.drain_preview(_checked(name), timeout=timeout)
 
 
 @router.post("/{name}/drain", operation_id="drain_node", responses=problems(403, 404, 409))

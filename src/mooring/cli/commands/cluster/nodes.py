@@ -50,7 +50,7 @@ from mooring.model.errors import InvalidInput
 if TYPE_CHECKING:
     from mooring.client import Client
     from mooring.client.views import Node
-    from mooring.wire.cluster.nodes import DeviceView, NodeView, TaintView
+    from mooring.wire.cluster.nodes import DeviceView, DrainPreview, NodeView, TaintView
 
 app = App()
 nodes_app = App(help="List nodes, or add, remove, show or change one.", invoke_without_command=True)
@@ -335,6 +335,9 @@ def drain(
     ] = None,
     reason: Annotated[str | None, typer.Option(metavar="WORDS", help="Reason, shown to users.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until no task is left on the node.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which tasks would move, and to which nodes.")
+    ] = False,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
@@ -344,8 +347,27 @@ def drain(
 
     seconds = None if timeout is None else parse_duration(timeout)
     with connect(server) as client:
+        if dry_run:
+            _show_preview(client.preview_drain(name, timeout=seconds is not None), output)
+            return
         node = client.drain_node(name, timeout_seconds=seconds, reason=reason)
         _show_changed(_until_drained(client, node) if wait else node, output)
+
+
+def _show_preview(preview: DrainPreview, output: Format) -> None:
+    if output.is_document:
+        show_document(preview, output)
+        return
+    if not preview.tasks:
+        show_line(f"No task runs on {preview.node}: it would be drained at once")
+        return
+    rows: list[list[Cell]] = [
+        [task.workload, str(task.index), task.user, task.effect, task.target or "-"] for task in preview.tasks
+    ]
+    columns = [Column("WORKLOAD"), Column("TASK", number=True), Column("USER"), Column("EFFECT"), Column("TO NODE")]
+    show_table(columns, rows)
+    if preview.waiting:
+        show_line(f"No other node has capacity for {plural(preview.waiting, 'task')} at the moment")
 
 
 def _until_drained(client: Client, node: NodeView) -> NodeView:
