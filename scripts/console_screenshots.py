@@ -66,6 +66,8 @@ def populate(client: Client) -> None:
         )
     for name, replicas in (("web", 12), ("search", 6), ("inference", 8)):
         _submit(client, name, cpu="2", memory="4Gi", kind="deployment", type="compute", replicas=replicas)
+    for index, gpu in enumerate(("2", "1", "500m", "4", "500m", "3", "1", "250m", "2", "4", "1", "2")):
+        _submit(client, f"finetune-{index:02}", cpu="2", memory="8Gi", gpu=gpu, time=f"{3 + index % 5}h")
     _submit(client, "simulation", cpu="14", memory="8Gi", time="2h", replicas=_NODES, gang=True)
     _submit(client, "notebook", cpu="1", memory="2Gi", type="interactive")
     client.change_quota("project", "default", QuotaChange(limits={"cpu": 2000, "memory": "4Ti", "sessions": 200}))
@@ -87,8 +89,9 @@ def populate(client: Client) -> None:
     eventually(lambda: all(slot.status != "REQUESTED" for slot in client.timeslots().timeslots))
 
 
-def _submit(client: Client, name: str, *, cpu: str, memory: str, **fields: object) -> None:
-    containers = [{"image": "debian", "command": ["work"], "resources": {"cpu": cpu, "memory": memory}}]
+def _submit(client: Client, name: str, *, cpu: str, memory: str, gpu: str | None = None, **fields: object) -> None:
+    resources = {"cpu": cpu, "memory": memory, **({} if gpu is None else {"gpu": gpu})}
+    containers = [{"image": "debian", "command": ["work"], "resources": resources}]
     body = {"name": name, "pool": "simulated", "containers": containers, **fields}
     client.submit(WorkloadRequest.model_validate(body))
 

@@ -7,6 +7,7 @@ import { Layout } from "./components/layout";
 import { workloadFilters } from "./lib/filters";
 import { HOURS } from "./lib/gantt";
 import { KINDS, type Kind } from "./lib/kinds";
+import { nodesSearch } from "./lib/nodes_search";
 import { PARTS, type Part } from "./lib/parts";
 import { tabOf } from "./lib/tabs";
 import { Login } from "./pages/login";
@@ -85,10 +86,7 @@ const timeline = createRoute({
 const nodes = createRoute({
   getParentRoute: () => app,
   path: "/nodes",
-  validateSearch: (raw: Record<string, unknown>): { slot?: string; by?: string } => ({
-    ...(typeof raw.slot === "string" && { slot: raw.slot }),
-    ...(typeof raw.by === "string" && { by: raw.by }),
-  }),
+  validateSearch: nodesSearch,
   component: lazyRouteComponent(() => import("./pages/nodes"), "Nodes"),
 });
 

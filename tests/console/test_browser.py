@@ -79,6 +79,52 @@ def test_login_link_of_another_user_asks_before_it_replaces_a_login(server: Serv
         expect(page.locator(".me")).to_have_text(user)
 
 
+def test_many_tabs_of_one_browser_follow_the_events_over_one_connection(server: Server, open_page: OpenPage) -> None:
+    # A browser opens six connections to a server: with a stream for each tab, the seventh tab would never load.
+    first = open_page("/nodes")
+    log_in(first)
+    tabs = [first.context.new_page() for _ in range(7)]
+    for tab in tabs:
+        tab.goto("/workloads?search=everywhere")
+        expect(tab.get_by_text("live", exact=True)).to_be_visible()
+    submit(server, "everywhere", type="batch", resources={"cpu": "10m"})
+    # The tab that holds the stream closes, and another one takes over.
+    first.close()
+    for tab in tabs:
+        expect(tab.get_by_role("link", name="everywhere")).to_be_visible()
+    with server.client() as client:
+        client.cancel("everywhere")
+    for tab in tabs:
+        expect(
+            tab.get_by_role("row").filter(has_text="everywhere").get_by_text("cancelled", exact=True)
+        ).to_be_visible()
+
+
+def test_the_output_of_many_tasks_is_followed_without_using_up_the_connections(
+    server: Server, open_page: OpenPage
+) -> None:
+    words = ["sh", "-c", "while true; do echo word-of-$MOORING_INDEX; sleep 1; done"]
+    container = {"command": words, "resources": {"cpu": "10m", "memory": "16Mi"}}
+    with server.client() as client:
+        body = {"name": "choir", "pool": "default", "type": "batch", "replicas": 8, "containers": [container]}
+        client.submit(WorkloadRequest.model_validate(body))
+        eventually(lambda: client.workload("choir").running == 8)
+    page = open_page("/workloads/choir?tab=logs")
+    log_in(page)
+    output = page.get_by_role("log")
+    expect(output.get_by_text("word-of-").first).to_be_visible()
+    lines = page.get_by_role("status").filter(has_text=" lines")
+    for index in range(8):
+        page.get_by_label("Search the output").fill(f"word-of-{index}")
+        # More than one line each: that which comes later arrives too.
+        expect(lines).to_have_text(re.compile(r"^([2-9]|\d\d+) of \d+ lines$"))
+    page.get_by_role("tab", name="tasks").click()
+    expect(page.get_by_role("link", name="here")).to_have_count(8)
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel it").click()
+    expect(page.get_by_text(re.compile("^Was cancelled"))).to_be_visible()
+
+
 @pytest.mark.expects_failed_requests
 def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: OpenPage) -> None:
     page = open_page("/login#code=used")
@@ -139,18 +185,28 @@ def test_a_second_tenant_sees_nothing_of_the_first(server: Server, open_page: Op
     expect(page.get_by_role("button", name="Drain")).to_have_count(0)
 
 
-def test_a_node_is_drained_after_its_tasks_were_shown(server: Server, open_page: OpenPage) -> None:
+def test_a_node_is_drained_after_a_preview_of_where_its_tasks_go(server: Server, open_page: OpenPage) -> None:
+    with server.client() as client:
+        containers = [{"image": "web:1", "resources": {"cpu": "100m"}}]
+        body = {"name": "moving", "kind": "deployment", "type": "compute", "pool": "simulated", "replicas": 3}
+        client.submit(WorkloadRequest.model_validate({**body, "containers": containers}))
+        source = eventually(lambda: [t.node for t in client.workload("moving").tasks if t.status == "RUNNING"])[0]
     page = open_page("/nodes")
     log_in(page)
-    page.get_by_role("link", name="sim-02").click()
+    page.get_by_role("link", name=str(source)).click()
     page.get_by_role("button", name="Drain").click()
-    expect(page.get_by_role("dialog").get_by_text("No task runs here.")).to_be_visible()
+    preview = page.get_by_role("list", name="Preview")
+    expect(preview.get_by_role("listitem").filter(has_text="moving")).to_contain_text(re.compile("→ sim-0"))
+    expect(preview).not_to_contain_text(f"→ {source}")
     page.get_by_label("Reason").fill("new disks")
     page.get_by_role("button", name="Drain it").click()
     expect(page.get_by_text(re.compile("new disks"))).to_be_visible()
+    expect(page.get_by_text("No task that you may see runs here.")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Resume it").click()
     expect(page.get_by_text("Is ready and runs 0 tasks.")).to_be_visible()
+    with server.client() as client:
+        client.cancel("moving")
 
 
 def test_the_palette_goes_to_pages_and_workloads_by_keyboard(server: Server, open_page: OpenPage) -> None:

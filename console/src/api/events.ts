@@ -1,4 +1,4 @@
-/** The event stream: one per tab, resumed after a disconnect at the last known cursor. */
+/** The event stream of a browser, resumed after a disconnect at the last known cursor. */
 
 import { ApiError, send } from "./client";
 import * as session from "./session";
@@ -49,63 +49,128 @@ interface Handlers {
   onState: (state: StreamState) => void;
 }
 
-/** Follow the events until the returned function is called or the login ends. */
-export function follow({ onEvents, onGap, onState }: Handlers): () => void {
-  let stopped = false;
-  let abort = new AbortController();
-  let cursor: string | null = null;
+/** The position in the stream, which a tab passes on with what it has read. */
+interface Position {
+  cursor: string | null;
+}
+
+interface Told extends Partial<Position> {
+  ask?: true;
+  events?: Event[];
+  gap?: true;
+  state?: StreamState;
+}
+
+/**
+ * Follow the events until the returned function is called or the login ends.
+ *
+ * A browser opens at most six connections to one server over HTTP/1.1, and every open stream takes one. So one tab of a
+ * user holds the stream and passes the events on to the others; when it closes, another one resumes at the same cursor.
+ */
+export function follow(user: string, handlers: Handlers): () => void {
+  const position: Position = { cursor: null };
+  const abort = new AbortController();
+  if (!navigator.locks || typeof BroadcastChannel === "undefined") {
+    // The page came over plain HTTP from another machine: each tab has a stream of its own.
+    void read(position, handlers, abort.signal);
+    return () => abort.abort();
+  }
+  const name = `mooring.events.${user}`;
+  const tabs = new BroadcastChannel(name);
+  const tell = (told: Told) => tabs.postMessage(told);
+  let reads = false;
+  let joined = false;
+  let state: StreamState = "reconnecting";
+  tabs.onmessage = ({ data }: MessageEvent<Told>) => {
+    if (data.ask) {
+      if (reads) tell({ state, cursor: position.cursor });
+      return;
+    }
+    if (reads) return;
+    if (data.cursor !== undefined) position.cursor = data.cursor;
+    // What happened before this tab listened is in no message.
+    if (data.gap || !joined) handlers.onGap();
+    joined = true;
+    if (data.events?.length) handlers.onEvents(data.events);
+    if (data.state) handlers.onState(data.state);
+  };
+  tell({ ask: true });
+  const shared: Handlers = {
+    onEvents: (events) => {
+      tell({ events, cursor: position.cursor });
+      handlers.onEvents(events);
+    },
+    onGap: () => {
+      tell({ gap: true, cursor: position.cursor });
+      handlers.onGap();
+    },
+    onState: (next) => {
+      state = next;
+      tell({ state, cursor: position.cursor });
+      handlers.onState(next);
+    },
+  };
+  const hold = async () => {
+    reads = true;
+    await read(position, shared, abort.signal);
+  };
+  // Rejected only when this tab stops before its turn.
+  navigator.locks.request(name, { signal: abort.signal }, hold).catch(() => undefined);
+  return () => {
+    abort.abort();
+    tabs.close();
+  };
+}
+
+/** Read the stream, again and again, until the signal or the end of the login. */
+async function read(position: Position, { onEvents, onGap, onState }: Handlers, signal: AbortSignal): Promise<void> {
   let wait = FIRST_WAIT_MILLISECONDS;
 
   async function once(): Promise<void> {
-    abort = new AbortController();
-    let silence = setTimeout(() => abort.abort(), SILENT_MILLISECONDS);
+    const abort = new AbortController();
+    const stop = () => abort.abort();
+    signal.addEventListener("abort", stop);
+    let silence = setTimeout(stop, SILENT_MILLISECONDS);
     try {
-      const headers: Record<string, string> = cursor ? { "Last-Event-ID": cursor } : {};
+      const headers: Record<string, string> = position.cursor ? { "Last-Event-ID": position.cursor } : {};
       const answer = await send("GET", "/api/events/stream", { headers, signal: abort.signal });
       if (!answer.body) return;
       // What happened before the first stream began is in no event.
-      if (!cursor) onGap();
+      if (!position.cursor) onGap();
       onState("live");
       wait = FIRST_WAIT_MILLISECONDS;
       const parser = new MessageParser();
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
         clearTimeout(silence);
-        silence = setTimeout(() => abort.abort(), SILENT_MILLISECONDS);
+        silence = setTimeout(stop, SILENT_MILLISECONDS);
         const events: Event[] = [];
         for (const message of parser.push(piece.value)) {
           if (message.event === "end") {
-            if (message.data?.includes("events-purged")) cursor = null;
+            if (message.data?.includes("events-purged")) position.cursor = null;
             continue;
           }
-          if (message.id) cursor = message.id;
+          if (message.id) position.cursor = message.id;
           if (message.data) events.push(JSON.parse(message.data) as Event);
         }
         if (events.length) onEvents(events);
       }
     } finally {
       clearTimeout(silence);
+      signal.removeEventListener("abort", stop);
     }
   }
 
-  async function run(): Promise<void> {
-    while (!stopped && session.session()) {
-      try {
-        await once();
-      } catch (error) {
-        if (error instanceof ApiError && error.status === 410) cursor = null;
-      }
-      if (stopped || !session.session()) break;
-      onState("reconnecting");
-      await new Promise((done) => setTimeout(done, wait * (0.75 + Math.random() / 2)));
-      wait = Math.min(wait * 2, MAX_WAIT_MILLISECONDS);
+  while (!signal.aborted && session.session()) {
+    try {
+      await once();
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 410) position.cursor = null;
     }
-    onState("off");
+    if (signal.aborted || !session.session()) break;
+    onState("reconnecting");
+    await new Promise((done) => setTimeout(done, wait * (0.75 + Math.random() / 2)));
+    wait = Math.min(wait * 2, MAX_WAIT_MILLISECONDS);
   }
-
-  void run();
-  return () => {
-    stopped = true;
-    abort.abort();
-  };
+  if (!signal.aborted) onState("off");
 }

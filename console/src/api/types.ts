@@ -6,6 +6,7 @@ type Schemas = components["schemas"];
 
 export type ActionList = Schemas["ActionList"];
 export type Domain = Schemas["DomainView"];
+export type DrainPreview = Schemas["DrainPreview"];
 export type Explanation = Schemas["Explanation"];
 export type Event = Schemas["EventView"];
 export type FreeCapacity = Schemas["FreeCapacity"];
@@ -30,6 +31,7 @@ export type Secret = Schemas["SecretView"];
 export type ServerList = Schemas["ServerList"];
 export type ShareList = Schemas["ShareList"];
 export type Task = Schemas["TaskView"];
+export type TaskUse = Schemas["TaskUse"];
 export type TaskUseList = Schemas["TaskUseList"];
 export type Timeline = Schemas["TimelineView"];
 export type Timeslot = Schemas["TimeslotView"];

@@ -2,24 +2,25 @@
 
 import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import type { Node } from "../api/types";
-import { readable } from "../lib/format";
-import { type Cell, CELL, cellAt, layOut } from "../lib/heat";
+import { count, readable } from "../lib/format";
+import { type Cell, CELL, cellAt, type Figure, layOut, measured } from "../lib/heat";
 import { subscribeTheme, theme } from "./theme";
 
 interface Props {
   nodes: Node[];
   slot: string;
   by: string;
+  figure: Figure;
   onOpen: (name: string) => void;
 }
 
-export function HeatMap({ nodes, slot, by, onOpen }: Props) {
+export function HeatMap({ nodes, slot, by, figure, onOpen }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const [over, setOver] = useState<Cell | null>(null);
   const colours = useSyncExternalStore(subscribeTheme, theme);
-  const layout = useMemo(() => layOut(nodes, slot, by, width), [nodes, slot, by, width]);
+  const layout = useMemo(() => layOut(nodes, slot, by, width, figure), [nodes, slot, by, width, figure]);
 
   useEffect(() => {
     if (!frame.current) return;
@@ -53,12 +54,13 @@ export function HeatMap({ nodes, slot, by, onOpen }: Props) {
     return box && cellAt(layout, event.clientX - box.left, event.clientY - box.top);
   };
   const found = over?.node.slots[slot];
+  const load = over && measured(over.node, slot);
   return (
     <div className="heat" ref={frame}>
       <canvas
         ref={canvas}
         role="img"
-        aria-label={`Allocated ${slot} of ${nodes.length} nodes by ${by}; the table below has the numbers`}
+        aria-label={`${figure[0]?.toUpperCase()}${figure.slice(1)} ${slot} of ${nodes.length} nodes by ${by}; the table below has the numbers`}
         style={{ width, height: layout.height, cursor: over ? "pointer" : undefined }}
         onMouseMove={(event) => setOver(at(event) ?? null)}
         onMouseLeave={() => setOver(null)}
@@ -75,8 +77,14 @@ export function HeatMap({ nodes, slot, by, onOpen }: Props) {
           {!over.node.schedulable && ", takes no work"}
           <br />
           {found ? `${readable(found.free)} of ${readable(found.allocatable)} ${slot} free` : `no ${slot}`}
+          {load !== null && (
+            <>
+              <br />
+              {(load * 100).toFixed(0)} % of {slot} measured
+            </>
+          )}
           <br />
-          {over.node.tasks} tasks
+          {count(over.node.tasks, "task")}
         </div>
       )}
     </div>

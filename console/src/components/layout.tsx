@@ -55,7 +55,7 @@ export function Layout() {
   }
 
   return (
-    <Live>
+    <Live user={me?.id}>
       <a className="skip" href="#main">
         Skip to the content
       </a>

@@ -1,4 +1,4 @@
-/** The event stream of this tab: it makes stale what the events are about, and says whether it is connected. */
+/** The events in this tab: they make stale what they are about. The top bar says whether they arrive. */
 
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useState } from "react";
@@ -71,14 +71,15 @@ function paced(client: QueryClient): (keys: Iterable<string>) => void {
   };
 }
 
-export function Live({ children }: { children: ReactNode }) {
+export function Live({ user, children }: { user: string | undefined; children: ReactNode }) {
   const client = useQueryClient();
   const [state, setState] = useState<StreamState>("off");
   useEffect(() => {
+    if (user === undefined) return;
     const invalidate = paced(client);
     // Another user may have logged in.
     recent = [];
-    return follow({
+    return follow(user, {
       onEvents: (events) => {
         keep(events);
         invalidate(staleKeys(events));
@@ -86,7 +87,7 @@ export function Live({ children }: { children: ReactNode }) {
       onGap: () => void refresh(client),
       onState: setState,
     });
-  }, [client]);
+  }, [client, user]);
   return <State.Provider value={state}>{children}</State.Provider>;
 }
 

@@ -12,7 +12,7 @@ export interface Cell {
   node: Node;
   x: number;
   y: number;
-  /** 0 to 1; null if the node cannot take work. */
+  /** 0 to 1; null if the node cannot take work, or if this is not measured. */
   level: number | null;
 }
 
@@ -28,11 +28,32 @@ export interface Layout {
   height: number;
 }
 
+/** The figures that the colour of a node can stand for. */
+export const FIGURES = ["allocated", "free", "measured"] as const;
+export type Figure = (typeof FIGURES)[number];
+
 /** How full a node is in one slot, counting what is held and reserved. */
 export function level(node: Node, slot: string): number {
   const found = node.slots[slot];
   const whole = found ? amount(found.allocatable) : 0;
   return found && whole > 0 ? Math.min(1, Math.max(0, 1 - amount(found.free) / whole)) : 0;
+}
+
+/** The measured load of the machine, which agents report of its processors and its memory. */
+export function measured(node: Node, slot: string): number | null {
+  if (node.simulated || node.status !== "READY") return null;
+  if (slot === "cpu") return Math.min(1, node.cpu_percent / 100);
+  return slot === "memory" ? Math.min(1, node.memory_percent / 100) : null;
+}
+
+/** The level of a node by a figure; what is free counts by the largest node, so that the darkest take the most. */
+export function levelBy(figure: Figure, nodes: readonly Node[], slot: string): (node: Node) => number | null {
+  if (figure === "measured") return (node) => measured(node, slot);
+  if (figure === "free") {
+    const most = Math.max(0, ...nodes.map((node) => amount(node.slots[slot]?.allocatable ?? "0")));
+    return (node) => (most > 0 ? Math.max(0, amount(node.slots[slot]?.free ?? "0")) / most : 0);
+  }
+  return (node) => level(node, slot);
 }
 
 /** The group of a node: its pool, its region, or the value of a label. */
@@ -43,7 +64,8 @@ export function groupOf(node: Node, by: string): string {
   return node.labels[by] ?? `no ${by}`;
 }
 
-export function layOut(nodes: readonly Node[], slot: string, by: string, width: number): Layout {
+export function layOut(nodes: readonly Node[], slot: string, by: string, width: number, figure: Figure = "allocated"): Layout {
+  const levelOf = levelBy(figure, nodes, slot);
   const members = new Map<string, Node[]>();
   for (const node of nodes) {
     const name = groupOf(node, by);
@@ -64,7 +86,7 @@ export function layOut(nodes: readonly Node[], slot: string, by: string, width: 
         node,
         x: (index % columns) * (CELL + GAP),
         y: y + Math.floor(index / columns) * (CELL + GAP),
-        level: node.status === "READY" && node.schedulable ? level(node, slot) : null,
+        level: node.status === "READY" && node.schedulable ? levelOf(node) : null,
       });
     });
     y += Math.ceil(list.length / columns) * (CELL + GAP) + AFTER;

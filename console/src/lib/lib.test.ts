@@ -4,7 +4,7 @@ import { workloadFilters } from "./filters";
 import { amount, duration, fromNow, percent, readable } from "./format";
 import { funnel } from "./funnel";
 import { CELL, cellAt, GAP, layOut, level } from "./heat";
-import { LineSplitter } from "./lines";
+import { LineSplitter, Resumption } from "./lines";
 import { sentence } from "./sentence";
 
 const NOW = Date.parse("2026-05-01T12:00:00Z");
@@ -135,5 +135,20 @@ describe("lines of output", () => {
       { task: 3, time: "", text: "red" },
       { task: 3, time: "2026", text: "" },
     ]);
+  });
+});
+
+describe("Resumption", () => {
+  const line = (time: string, text: string) => ({ time, text });
+
+  it("shows lines of the same moment once, also those that come after an interruption", () => {
+    const resumption = new Resumption();
+    resumption.begin();
+    expect(resumption.fresh([line("1", "a"), line("2", "b"), line("2", "c")])).toHaveLength(3);
+    expect(resumption.since).toBe("2");
+    resumption.begin();
+    expect(resumption.fresh([line("2", "b"), line("2", "c"), line("2", "d"), line("3", "e")]).map(({ text }) => text)).toEqual(["d", "e"]);
+    resumption.begin();
+    expect(resumption.fresh([line("3", "e")])).toEqual([]);
   });
 });

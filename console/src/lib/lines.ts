@@ -36,3 +36,28 @@ export class LineSplitter {
     return { task: this.task, time: time === "-" ? "" : time, text: shown };
   }
 }
+
+/** The end of what is known of one task's output, where the next reading goes on without gaps or repetitions. */
+export class Resumption {
+  /** The time of the last line; times are noted to 0.1 s, so that others may share it. */
+  since = "";
+  private known = 0;
+  private skipped = 0;
+
+  /** Begin a reading of the lines from `since` on, which the server sends once more. */
+  begin(): void {
+    this.skipped = this.known;
+  }
+
+  fresh<T extends { time: string }>(lines: T[]): T[] {
+    return lines.filter(({ time }) => {
+      if (time && time === this.since && this.skipped > 0) {
+        this.skipped--;
+        return false;
+      }
+      if (time && time !== this.since) [this.since, this.known, this.skipped] = [time, 0, 0];
+      if (time) this.known++;
+      return true;
+    });
+  }
+}

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { get } from "../api/client";
 import type { HistoryList, WorkloadDetail } from "../api/types";
 import { Ago, Empty, Loading, Panel, Problem, Status } from "../components/basics";
-import { clockTime } from "../lib/format";
+import { absolute, clockTime } from "../lib/format";
 
 export function HistoryTab({ workload }: { workload: WorkloadDetail }) {
   const { data, error, refetch } = useQuery({
@@ -37,12 +37,12 @@ export function HistoryTab({ workload }: { workload: WorkloadDetail }) {
         {rows.map((row) => (
           <li key={`${row.at} ${row.object_id} ${row.new_status}`}>
             <span className="when">
-              <time dateTime={row.at}>{clockTime(row.at)}</time> <span className="faint"><Ago at={row.at} /></span>
+              <time dateTime={row.at} title={absolute(row.at)}>{clockTime(row.at)}</time> <span className="faint"><Ago at={row.at} /></span>
             </span>
             <span className="subject">{row.noun === "task" ? `task ${row.task_index}` : row.noun}</span>
             <Status value={row.new_status} />
             <span className="faint">
-              {row.reason ?? ""} {row.actor && `· ${row.actor}`}
+              {[row.reason, row.actor].filter(Boolean).join(" · ")}
             </span>
           </li>
         ))}

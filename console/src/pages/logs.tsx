@@ -5,11 +5,13 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import { ApiError, send } from "../api/client";
 import type { WorkloadDetail } from "../api/types";
 import { Empty, Problem } from "../components/basics";
-import { clockTime } from "../lib/format";
-import { type Line, LineSplitter, MAX_LINES } from "../lib/lines";
+import { absolute, clockTime } from "../lib/format";
+import { type Line, LineSplitter, MAX_LINES, Resumption } from "../lib/lines";
 
 const LINE_HEIGHT = 18;
-const MAX_TASKS = 8;
+const MAX_TASKS = 100;
+const AT_ONCE = 2;
+const FIRST_LINES = 4000;
 const AGAIN_MILLISECONDS = 2000;
 const LIVE = new Set(["PREPARING", "RUNNING", "TERMINATING"]);
 
@@ -19,7 +21,9 @@ export function LogsTab({ workload }: { workload: WorkloadDetail }) {
   const [search, setSearch] = useState("");
   const [following, setFollowing] = useState(true);
   const chosen = task === "all" ? indexes.slice(0, MAX_TASKS) : [task];
-  const { lines, error } = useOutput(workload, chosen);
+  const containers = (workload.containers ?? []).map((each) => each.name);
+  const [container, setContainer] = useState<string>();
+  const { lines, error } = useOutput(workload, chosen, container);
   const shown = useMemo(
     () => (search ? lines.filter((line) => line.text.toLowerCase().includes(search.toLowerCase())) : lines),
     [lines, search],
@@ -58,6 +62,14 @@ export function LogsTab({ workload }: { workload: WorkloadDetail }) {
             </option>
           ))}
         </select>
+        {containers.length > 1 && (
+          <select aria-label="Container" value={container ?? ""} onChange={(event) => setContainer(event.target.value || undefined)}>
+            <option value="">First container</option>
+            {containers.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        )}
         <input type="search" aria-label="Search the output" placeholder="Search" value={search} onChange={(event) => setSearch(event.target.value)} />
         <label className="check">
           <input type="checkbox" checked={following} onChange={(event) => setFollowing(event.target.checked)} />
@@ -87,7 +99,11 @@ export function LogsTab({ workload }: { workload: WorkloadDetail }) {
             const line = shown[item.index] as Line;
             return (
               <div key={line.number} className="line" style={{ transform: `translateY(${item.start}px)` }}>
-                <span className="faint time">{line.time && clockTime(line.time)}</span>
+                {line.time && (
+                  <time className="faint time" dateTime={line.time} title={absolute(line.time)}>
+                    {clockTime(line.time)}
+                  </time>
+                )}
                 {indexes.length > 1 && <span className="faint task">{line.task}</span>}
                 <span>{line.text}</span>
               </div>
@@ -99,8 +115,28 @@ export function LogsTab({ workload }: { workload: WorkloadDetail }) {
   );
 }
 
-/** Follow the output of these tasks; a connection that breaks goes on after the last line. */
-function useOutput(workload: WorkloadDetail, tasks: number[]): { lines: Line[]; error: unknown } {
+/** Resolve once the page is looked at. */
+function visible(signal: AbortSignal): Promise<void> {
+  return new Promise((done) => {
+    const check = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", check);
+      signal.removeEventListener("abort", check);
+      done();
+    };
+    document.addEventListener("visibilitychange", check);
+    signal.addEventListener("abort", check);
+    check();
+  });
+}
+
+/**
+ * The output of these tasks as it arrives; a connection that breaks goes on after the last line.
+ *
+ * That of one task is a stream. A browser has few connections, so that of several is asked for again and again, and a
+ * page that nobody looks at reads nothing.
+ */
+function useOutput(workload: WorkloadDetail, tasks: number[], container: string | undefined): { lines: Line[]; error: unknown } {
   const [lines, setLines] = useState<Line[]>([]);
   const [error, setError] = useState<unknown>(null);
   const key = tasks.join();
@@ -129,40 +165,58 @@ function useOutput(workload: WorkloadDetail, tasks: number[]): { lines: Line[]; 
       }, 100);
     }
 
-    async function read(task: number) {
-      let last = "";
-      while (!abort.signal.aborted) {
-        try {
-          const query = { task, follow: live.current, timestamps: true, ...(last ? { since: last } : { tail: 2000 }) };
-          const answer = await send("GET", `/api/workloads/${workload.id}/logs`, { query, signal: abort.signal });
-          setError(null);
-          const splitter = new LineSplitter(task);
-          const resumed = last;
-          const fresh = (parts: Omit<Line, "number">[]) => parts.filter((part) => !resumed || part.time > resumed);
-          const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
-          for (let piece = await reader?.read(); piece && !piece.done; piece = await reader?.read()) {
-            const parts = fresh(splitter.push(piece.value));
-            last = parts.at(-1)?.time || last;
-            add(parts);
-          }
-          add(fresh(splitter.end()));
-          if (!live.current) return;
-        } catch (problem) {
-          if (abort.signal.aborted) return;
-          if (problem instanceof ApiError && problem.status >= 400 && problem.status < 500) {
-            setError(problem);
-            return;
-          }
+    /** Read what there is, or follow it; return whether to read again. */
+    async function read(task: number, known: Resumption, follow: boolean): Promise<boolean> {
+      const stop = new AbortController();
+      const leave = () => (document.hidden || abort.signal.aborted) && stop.abort();
+      document.addEventListener("visibilitychange", leave);
+      abort.signal.addEventListener("abort", leave);
+      try {
+        const first = Math.ceil(FIRST_LINES / tasks.length);
+        const query = { task, container, follow, timestamps: true, ...(known.since ? { since: known.since } : { tail: first }) };
+        known.begin();
+        const answer = await send("GET", `/api/workloads/${workload.id}/logs`, { query, signal: stop.signal });
+        setError(null);
+        const splitter = new LineSplitter(task);
+        const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+        for (let piece = await reader?.read(); piece && !piece.done; piece = await reader?.read()) add(known.fresh(splitter.push(piece.value)));
+        add(known.fresh(splitter.end()));
+      } catch (problem) {
+        if (abort.signal.aborted) return false;
+        if (problem instanceof ApiError && problem.status >= 400 && problem.status < 500) {
+          setError(problem);
+          return false;
         }
-        await new Promise((done) => setTimeout(done, AGAIN_MILLISECONDS));
+        return true;
+      } finally {
+        document.removeEventListener("visibilitychange", leave);
+        abort.signal.removeEventListener("abort", leave);
+      }
+      return live.current;
+    }
+
+    async function run() {
+      let open = tasks.map((task) => ({ task, known: new Resumption() }));
+      while (open.length && !abort.signal.aborted) {
+        await visible(abort.signal);
+        const queue = [...open];
+        const again: typeof open = [];
+        const worker = async () => {
+          for (let next = queue.shift(); next && !abort.signal.aborted; next = queue.shift()) {
+            if (await read(next.task, next.known, live.current && tasks.length === 1)) again.push(next);
+          }
+        };
+        await Promise.all(Array.from({ length: AT_ONCE }, worker));
+        open = again.sort((a, b) => a.task - b.task);
+        if (open.length) await new Promise((done) => setTimeout(done, AGAIN_MILLISECONDS));
       }
     }
 
-    for (const task of tasks) void read(task);
+    void run();
     return () => {
       abort.abort();
       clearTimeout(timer);
     };
-  }, [workload.id, key, attempts]);
+  }, [workload.id, key, attempts, container]);
   return { lines, error };
 }

@@ -4,10 +4,11 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { call, get } from "../api/client";
-import type { Node, TaskUseList } from "../api/types";
+import type { DrainPreview, Node, TaskUseList } from "../api/types";
 import { Ago, Bar, Empty, Field, Loading, Panel, Problem, Status } from "../components/basics";
 import { Dialog } from "../components/dialog";
 import { useMe } from "../components/layout";
+import { deviceOwners } from "../lib/devices";
 import { amount, count, percent, readable } from "../lib/format";
 
 export function NodePage() {
@@ -132,9 +133,7 @@ function Devices({ node }: { node: Node }) {
     <Panel key={slot} title={`Devices: ${slot}`}>
       <ul className="devices">
         {devices.map((device) => {
-          const owners = (data?.tasks ?? []).flatMap((task) =>
-            (task.devices?.[slot] ?? []).filter(([index]) => index === device.index).map(([, share]) => ({ task, share: percent(share ?? 0, device.capacity) })),
-          );
+          const owners = (deviceOwners(data?.tasks ?? [], slot).get(`${node.name} ${device.index}`) ?? []).map(({ task, share }) => ({ task, share: percent(share, device.capacity) }));
           const known = owners.reduce((sum, { share }) => sum + share, 0);
           const others = Math.max(0, percent(device.taken, device.capacity) - known);
           return (
@@ -209,14 +208,14 @@ function NodeTasks({ node }: { node: Node }) {
 function NodeActions({ node }: { node: Node }) {
   const [asking, setAsking] = useState(false);
   const client = useQueryClient();
-  const { data } = useTasksOf(node);
   const [reason, setReason] = useState("");
+  const [timeout, setTimeout] = useState("");
   const path = `/api/nodes/${encodeURIComponent(node.name)}`;
   const stopped = node.draining || !node.schedulable;
 
   async function act() {
     if (stopped) await call("POST", `${path}/resume`);
-    else await call("POST", `${path}/drain`, { body: { reason: reason || null } });
+    else await call("POST", `${path}/drain`, { body: { reason: reason || null, timeout_seconds: timeout ? Number(timeout) : null } });
     await client.invalidateQueries({ queryKey: ["node"] });
   }
 
@@ -231,18 +230,18 @@ function NodeActions({ node }: { node: Node }) {
             <p>It takes new tasks again.</p>
           ) : (
             <>
-              <p>It takes no new tasks. Tasks of deployments move to other nodes; others may finish.</p>
-              {data && (
-                <ul className="names">
-                  {data.tasks.slice(0, 12).map((task) => (
-                    <li key={task.task_id}>
-                      {task.workload} <span className="faint">task {task.index}, {task.user}</span>
-                    </li>
+              <Preview node={node} timeout={timeout !== ""} />
+              <label>
+                Tasks that are left
+                <select value={timeout} onChange={(event) => setTimeout(event.target.value)}>
+                  <option value="">run to their end</option>
+                  {TIMEOUTS.map(([name, seconds]) => (
+                    <option key={name} value={seconds}>
+                      are stopped after {name}
+                    </option>
                   ))}
-                  {data.tasks.length === 0 && <li className="faint">No task runs here.</li>}
-                  {data.tasks.length > 12 && <li className="faint">and {data.tasks.length - 12} more</li>}
-                </ul>
-              )}
+                </select>
+              </label>
               <label>
                 Reason
                 <input value={reason} maxLength={500} onChange={(event) => setReason(event.target.value)} placeholder="Shown to the owners of tasks" />
@@ -251,6 +250,52 @@ function NodeActions({ node }: { node: Node }) {
           )}
         </Dialog>
       )}
+    </>
+  );
+}
+
+const TIMEOUTS = [
+  ["10 minutes", 600],
+  ["1 hour", 3600],
+  ["8 hours", 28_800],
+] as const;
+const EFFECTS: Record<string, string> = { finishes: "runs to its end", requeued: "is requeued at the end of the time", ends: "is stopped at the end of the time" };
+const PREVIEWED = 100;
+
+/** The tasks that a drain moves, and the nodes that would take them now. */
+function Preview({ node, timeout }: { node: Node; timeout: boolean }) {
+  const { data, error } = useQuery({
+    queryKey: ["workload", "drain", node.name, timeout],
+    queryFn: ({ signal }) => get<DrainPreview>(`/api/nodes/${encodeURIComponent(node.name)}/drain`, { timeout }, signal),
+  });
+  if (error) return <Problem error={error} />;
+  if (!data) return <Loading />;
+  if (!data.tasks.length) return <p>No task runs here: the node is drained at once.</p>;
+  return (
+    <>
+      <p>
+        It takes no new tasks. Of its {count(data.tasks.length, "task")}, {data.moves} {data.moves === 1 ? "moves" : "move"} to other nodes
+        {data.waiting > 0 && `; ${data.waiting} of them ${data.waiting === 1 ? "waits" : "wait"}, since no other node has capacity now`}.
+      </p>
+      <ul className="names" aria-label="Preview">
+        {data.tasks.slice(0, PREVIEWED).map((task) => (
+          <li key={task.task_id}>
+            <strong>{task.workload}</strong>{" "}
+            <span className="faint">
+              task {task.index}, {task.user}
+            </span>{" "}
+            {task.effect === "moves" || task.effect === "requeued" ? (
+              <span className={task.target ? undefined : "shortage"}>
+                {task.effect === "requeued" && "requeued "}→ {task.target ?? "waits for capacity"}
+              </span>
+            ) : (
+              EFFECTS[task.effect]
+            )}
+          </li>
+        ))}
+        {data.tasks.length > PREVIEWED && <li className="faint">and {data.tasks.length - PREVIEWED} more</li>}
+      </ul>
+      <p className="faint">The nodes are those that would take the tasks now. The choice is made when they move.</p>
     </>
   );
 }

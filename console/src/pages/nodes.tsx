@@ -1,4 +1,4 @@
-/** All nodes: a heat map of any slot, and the same nodes as a list. */
+/** All nodes: a heat map of any slot with the same nodes as a list, or their devices with the owners of the shares. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
@@ -10,10 +10,11 @@ import { FormButton, ShownOnce } from "../components/form_dialog";
 import { HeatMap } from "../components/heat_map";
 import { useMe } from "../components/layout";
 import { count, readable } from "../lib/format";
-import { level } from "../lib/heat";
+import { FIGURES, type Figure, levelBy } from "../lib/heat";
+import { type NodesSearch, VIEWS } from "../lib/nodes_search";
+import { DeviceMap } from "./device_map";
 
 const LISTED = 300;
-
 export function useNodes() {
   return useQuery({
     queryKey: ["node", "list"],
@@ -22,7 +23,7 @@ export function useNodes() {
 }
 
 export function Nodes() {
-  const { slot: asked, by = "pool" } = useSearch({ from: "/app/nodes" });
+  const { slot: asked, by = "pool", figure = "allocated", view = "map" } = useSearch({ from: "/app/nodes" });
   const navigate = useNavigate({ from: "/nodes" });
   const { data: me } = useMe();
   const { data, error, refetch } = useNodes();
@@ -31,6 +32,9 @@ export function Nodes() {
   const slots = useMemo(() => slotsOf(nodes ?? []), [nodes]);
   const groupings = useMemo(() => ["pool", "region", "status", ...labelsOf(nodes ?? [])], [nodes]);
   const slot = asked && slots.includes(asked) ? asked : "cpu";
+  const devices = useMemo(() => [...new Set((nodes ?? []).flatMap((node) => Object.keys(node.devices)))].sort(), [nodes]);
+  const deviceSlot = asked && devices.includes(asked) ? asked : devices[0];
+  const change = (part: NodesSearch) => void navigate({ search: (before) => ({ ...before, ...part }), replace: true });
   const shown = useMemo(() => (nodes ?? []).filter((node) => node.name.includes(search)), [nodes, search]);
   // The map changes first, the long table after it.
   const listed = useDeferredValue(slot);
@@ -48,34 +52,49 @@ export function Nodes() {
       </header>
       <div className="filters">
         <input type="search" aria-label="Filter by name" placeholder="Filter by name" value={search} onChange={(event) => setSearch(event.target.value)} />
-        <label>
-          Colour{" "}
-          <select value={slot} onChange={(event) => void navigate({ search: (before) => ({ ...before, slot: event.target.value }), replace: true })}>
-            {slots.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </select>
-        </label>
-        <label>
-          Group{" "}
-          <select value={by} onChange={(event) => void navigate({ search: (before) => ({ ...before, by: event.target.value }), replace: true })}>
-            {groupings.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </select>
-        </label>
+        <div className="chips" role="group" aria-label="View">
+          {VIEWS.map((each) => (
+            <button key={each} type="button" aria-pressed={each === view} disabled={each === "devices" && !devices.length} onClick={() => change({ view: each === "map" ? undefined : each })}>
+              {each === "map" ? "heat map" : each}
+            </button>
+          ))}
+        </div>
+        {view === "map" ? (
+          <>
+            <Choice label="Slot" value={slot} options={slots} onChange={(next) => change({ slot: next })} />
+            <Choice label="Show" value={figure} options={FIGURES} onChange={(next) => change({ figure: next === "allocated" ? undefined : next })} />
+            <Choice label="Group" value={by} options={groupings} onChange={(next) => change({ by: next })} />
+          </>
+        ) : (
+          <Choice label="Devices" value={deviceSlot ?? ""} options={devices} onChange={(next) => change({ slot: next })} />
+        )}
         <div className="spacer" />
-        <Legend />
+        {view === "map" && <Legend figure={figure} slot={slot} />}
       </div>
       {nodes.length === 0 ? (
         <Empty title="No machine has joined yet. An admin makes a token for one:" command="mooring token create --name NODE" />
+      ) : view === "devices" && deviceSlot ? (
+        <DeviceMap nodes={shown} slot={deviceSlot} />
       ) : (
         <>
-          <HeatMap nodes={shown} slot={slot} by={by} onOpen={(name) => void navigate({ to: "/nodes/$name", params: { name } })} />
-          <NodeTable nodes={shown} slot={listed} />
+          <HeatMap nodes={shown} slot={slot} by={by} figure={figure} onOpen={(name) => void navigate({ to: "/nodes/$name", params: { name } })} />
+          <NodeTable nodes={shown} slot={listed} figure={figure} />
         </>
       )}
     </div>
+  );
+}
+
+function Choice<T extends string>({ label, value, options, onChange }: { label: string; value: T; options: readonly T[]; onChange: (value: T) => void }) {
+  return (
+    <label>
+      {label}{" "}
+      <select value={value} onChange={(event) => onChange(event.target.value as T)}>
+        {options.map((each) => (
+          <option key={each}>{each}</option>
+        ))}
+      </select>
+    </label>
   );
 }
 
@@ -102,7 +121,8 @@ function Join({ pools }: { pools: string[] }) {
   );
 }
 
-const NodeTable = memo(function NodeTable({ nodes, slot }: { nodes: Node[]; slot: string }) {
+const NodeTable = memo(function NodeTable({ nodes, slot, figure }: { nodes: Node[]; slot: string; figure: Figure }) {
+  const levelOf = levelBy(figure, nodes, slot);
   const sorted = nodes.toSorted((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   return (
     <>
@@ -113,7 +133,9 @@ const NodeTable = memo(function NodeTable({ nodes, slot }: { nodes: Node[]; slot
               <th>Node</th>
               <th>Status</th>
               <th>Pool</th>
-              <th>Allocated {slot}</th>
+              <th>
+                {FIGURE_NAMES[figure]} {slot}
+              </th>
               <th className="number">Free</th>
               <th className="number">Of</th>
               <th className="number">Tasks</th>
@@ -133,7 +155,7 @@ const NodeTable = memo(function NodeTable({ nodes, slot }: { nodes: Node[]; slot
                 </td>
                 <td>{node.pool}</td>
                 <td>
-                  <Bar label={slot} parts={[{ name: "allocated", value: level(node, slot) * 100, tone: "used" }]} />
+                  <Level value={levelOf(node)} slot={slot} figure={figure} />
                 </td>
                 <td className="number">{readable(node.slots[slot]?.free ?? "0")}</td>
                 <td className="number">{readable(node.slots[slot]?.allocatable ?? "0")}</td>
@@ -149,10 +171,19 @@ const NodeTable = memo(function NodeTable({ nodes, slot }: { nodes: Node[]; slot
   );
 });
 
-function Legend() {
+const FIGURE_NAMES: Record<Figure, string> = { allocated: "Allocated", free: "Free", measured: "Measured" };
+const LEGENDS: Record<Figure, [string, string]> = { allocated: ["free", "full"], free: ["none free", "most free"], measured: ["idle", "busy"] };
+
+function Level({ value, slot, figure }: { value: number | null; slot: string; figure: Figure }) {
+  return value === null ? <span className="faint">not measured</span> : <Bar label={slot} parts={[{ name: figure, value: value * 100, tone: "used" }]} />;
+}
+
+function Legend({ figure, slot }: { figure: Figure; slot: string }) {
+  const [least, most] = LEGENDS[figure];
+  const missing = figure === "measured" ? (slot === "cpu" || slot === "memory" ? "not measured" : "agents measure cpu and memory") : "takes no work";
   return (
     <span className="legend" aria-hidden="true">
-      free <i className="ramp" /> full <i className="off" /> takes no work
+      {least} <i className="ramp" /> {most} <i className="off" /> {missing}
     </span>
   );
 }

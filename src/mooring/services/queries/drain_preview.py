@@ -9,7 +9,7 @@ from uuid import UUID
 
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.policy.defragmentation import PlacedTask
-from mooring.model.workloads.retries import is_requeued_after_eviction
+from mooring.model.workloads.lifetime.retries import is_requeued_after_eviction
 from mooring.model.workloads.workload import Kind
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.defragmentation.trial_moves import TrialMoves, moves_alone

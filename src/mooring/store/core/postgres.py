@@ -1,4 +1,4 @@
-"""Connections of the PostgreSQL driver: opening, checking and closing them, and statements without SQLAlchemy's cost."""
+"""Connections of the PostgreSQL driver: opening, checking and closing them, and fast statements."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+function e(e,t){let n=new Map;for(let r of e)for(let[e,i]of r.devices?.[t]??[]){let t=`${r.node} ${e}`,a=n.get(t);a?a.push({task:r,share:i??0}):n.set(t,[{task:r,share:i??0}])}return n}export{e as t};
