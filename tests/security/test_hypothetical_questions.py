@@ -91,8 +91,8 @@ async def test_answer_tells_no_number_of_the_tasks_of_others(harness: Harness):
     await harness.run(await harness.submit("endless", cpu=1, memory=0))
     other = Principal(UUID(int=7), "eve", Role.USER, UUID(int=8), harness.principal.domain_id, "key")
 
-    async def told(principal: Principal) -> set[str]:
+    async def notes_for(principal: Principal) -> set[str]:
         return {text for text in (await ask(harness, principal)).assumptions if "without a known end" in text}
 
-    assert await told(harness.principal) == {"1 running tasks without a known end run for the whole time"}
-    assert await told(other) == {"running tasks without a known end run for the whole time"}
+    assert await notes_for(harness.principal) == {"1 running tasks without a known end run for the whole time"}
+    assert await notes_for(other) == {"running tasks without a known end run for the whole time"}
