@@ -124,8 +124,7 @@ class Mirror:
     async def follow(self) -> bool:
         """Apply all commits since the last call. Return False if there were none."""
         async with self._database.read() as connection:
-            news, self._position = await events.since(connection, self._position)
-            self.held_back = await events.held_back(connection, self._position)
+            news, self._position, self.held_back = await events.since(connection, self._position)
             await self._read_nodes(connection, self._changed_nodes(news))
             await self.calendar.follow(connection, news)
             changed = self._changed_workloads(news)

@@ -22,8 +22,8 @@ async def append(database: Database, *ids: UUID) -> None:
 
 async def read(database: Database, position: int) -> tuple[list[UUID], int]:
     async with database.read() as connection:
-        news, position = await events.since(connection, position)
-    return [event.object_id for event in news], position
+        news = await events.since(connection, position)
+    return [event.object_id for event in news.events], news.position
 
 
 async def start(database: Database) -> int:

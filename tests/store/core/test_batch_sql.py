@@ -137,7 +137,7 @@ async def test_runs_of_rows_are_written_in_order(database: Database):
     received = [events.NewEvent(noun, new_id(), 1, "k") for noun in _NOUNS for _ in range(100)]
     await database.write(lambda c: events.append(c, received, now()))
     async with database.read() as connection:
-        found, _ = await events.since(connection, before)
+        found = (await events.since(connection, before)).events
     assert [(event.noun, event.object_id) for event in found] == [event[:2] for event in received]
 
 

@@ -121,9 +121,10 @@ class AgentHub:
                     if position is None:
                         position = await events.position(connection)
                         self._notify(self._sessions)
-                        stale = True
+                        # Whether there are events that are not readable yet, the next reading finds out.
+                        stale = held_back = True
                     else:
-                        new_events, position = await events.since(connection, position)
+                        new_events, position, held_back = await events.since(connection, position)
                         self._notify(event.node_id for event in new_events if event.node_id is not None)
                         started = {
                             e.workload_id for e in new_events if e.workload_id is not None and e.kind in _STARTED
@@ -141,7 +142,6 @@ class AgentHub:
                         )
                     if stale and await self._config.read(connection):
                         self._notify(self._sessions, orders=False)
-                    held_back = await events.held_back(connection, position)
             except Exception as error:
                 outage.failed(error)
                 if not is_temporary(error):

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, func, literal_column, select
+from sqlalchemy import BigInteger, and_, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun, Topics, decode_topics, encode_topics
 from mooring.store.core.batch_sql import Statement, Writes
 from mooring.store.core.postgres import CHANNEL
+from mooring.store.core.queries import Query
 from mooring.store.tables import events
 
 PURGED = "purged"
@@ -76,24 +77,47 @@ _INSERT = Statement(
     term="bigint",
 )
 _NOTIFY = Statement("SELECT pg_notify(i.channel, i.payload) FROM {rows} i", {"channel": "text", "payload": "text"})
-_READABLE = (
-    select(
-        events.c.revision,
-        events.c.noun,
-        events.c.object_id,
-        events.c.version,
-        events.c.kind,
-        events.c.node_id,
-        events.c.workload_id,
+_COLUMNS = (
+    events.c.revision,
+    events.c.noun,
+    events.c.object_id,
+    events.c.version,
+    events.c.kind,
+    events.c.node_id,
+    events.c.workload_id,
+)
+_READABLE = select(*_COLUMNS).where(events.c.kind != PURGED).order_by(events.c.revision)
+_AFTER_REVISION = Query(_READABLE.where(events.c.revision > bindparam("position")))
+_OLDEST_RUNNING = literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
+_NOT_READABLE = select(events.c.revision).where(events.c.transaction_id >= _OLDEST_RUNNING).limit(1)
+_FINISHED = select(_OLDEST_RUNNING.label("upper"), _NOT_READABLE.scalar_subquery().is_not(None).label("later")).subquery()
+# One statement, so that all of it is of one moment. Its first row is there without events.
+_BETWEEN_TRANSACTIONS = Query(
+    select(_FINISHED.c.upper, _FINISHED.c.later, *_COLUMNS)
+    .select_from(_FINISHED)
+    .outerjoin(
+        events,
+        and_(
+            events.c.transaction_id >= bindparam("position", type_=BigInteger),
+            events.c.transaction_id < _OLDEST_RUNNING,
+            events.c.kind != PURGED,
+        ),
     )
-    .where(events.c.kind != PURGED)
     .order_by(events.c.revision)
 )
-_AFTER_REVISION = _READABLE.where(events.c.revision > bindparam("position"))
-_BETWEEN_TRANSACTIONS = _READABLE.where(
-    events.c.transaction_id >= bindparam("position"), events.c.transaction_id < bindparam("upper")
-)
 
+
+class News(NamedTuple):
+    """What became readable since a position."""
+
+    events: list[Event]
+    position: int
+    """The next position."""
+    held_back: bool
+    """There are committed events that a reader cannot read yet, because an older transaction is still running.
+
+    No signal may follow when it ends: read again soon.
+    """
 
 async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
     """Write events. `term`: of the leader that commits them; None for changes by agents and users."""
@@ -123,35 +147,19 @@ def read_notification(payload: str) -> tuple[str, Topics]:
 async def position(connection: AsyncConnection) -> int:
     """Return the position from which a reader continues that has read everything committed so far."""
     if connection.dialect.name == "postgresql":
-        return int((await connection.execute(select(_oldest_running()))).scalar_one())
+        return int((await connection.execute(select(_OLDEST_RUNNING))).scalar_one())
     return int((await connection.execute(select(func.coalesce(func.max(events.c.revision), 0)))).scalar_one())
 
 
-async def since(connection: AsyncConnection, position_before: int) -> tuple[list[Event], int]:
-    """Return the events that became readable since a position, and the next position.
+async def since(connection: AsyncConnection, position_before: int) -> News:
+    """Return the events that became readable since a position.
 
     On PostgreSQL commits become visible out of the order of revisions, so the position is a transaction number: all
     transactions below the oldest running one are finished, and none can appear below it later.
     """
     if connection.dialect.name == "postgresql":
-        upper = int((await connection.execute(select(_oldest_running()))).scalar_one())
-        rows = await connection.execute(_BETWEEN_TRANSACTIONS, {"position": position_before, "upper": upper})
-        return [Event(*row) for row in rows], upper
-    rows = await connection.execute(_AFTER_REVISION, {"position": position_before})
-    found = [Event(*row) for row in rows]
-    return found, found[-1].revision if found else position_before
-
-
-async def held_back(connection: AsyncConnection, position_now: int) -> bool:
-    """Return whether there are committed events that a reader at this position cannot read yet.
-
-    An older transaction is still running, and no signal may follow when it ends: read again soon.
-    """
-    if connection.dialect.name != "postgresql":
-        return False
-    later = select(events.c.revision).where(events.c.transaction_id >= position_now).limit(1)
-    return (await connection.execute(later)).first() is not None
-
-
-def _oldest_running() -> ColumnElement[int]:
-    return literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
+        rows = await _BETWEEN_TRANSACTIONS.rows(connection, position=position_before)
+        upper, held_back = rows[0][:2]
+        return News([Event(*row[2:]) for row in rows if row[2] is not None], upper, held_back)
+    found = [Event(*row) for row in await _AFTER_REVISION.rows(connection, position=position_before)]
+    return News(found, found[-1].revision if found else position_before, held_back=False)

@@ -216,6 +216,20 @@ async def in_driver_thread(connection: AsyncConnection, work: Callable[[sqlite3.
     return found
 
 
+async def fetch_each(
+    connection: AsyncConnection, queries: Sequence[tuple[str, Sequence[Any]]]
+) -> list[Sequence[Sequence[Any]]]:
+    """Return the rows of each query, with its parameters, after one call to the thread of a SQLite connection."""
+
+    def fetch(opened: sqlite3.Connection) -> list[Sequence[Sequence[Any]]]:
+        return [opened.execute(sql, parameters).fetchall() for sql, parameters in queries]
+
+    try:
+        return await in_driver_thread(connection, fetch)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(None, None, error, sqlite3.Error) from error
+
+
 async def commit_with(connection: AsyncConnection, last: Callable[[sqlite3.Connection], R]) -> R:
     """Run `last` in the thread of a SQLite connection and commit its transaction, in one call."""
 

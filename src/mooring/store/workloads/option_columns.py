@@ -20,8 +20,7 @@ def encode_options(options: PlacementOptions) -> dict[str, Any]:
 
 def decode_options(row: AnyRow) -> dict[str, Any]:
     """Return the options of a row as keyword arguments of the classes that have them."""
-    found = row._mapping
-    return {name: found[name] for name in PLACEMENT_OPTIONS} | {
+    return {name: getattr(row, name) for name in PLACEMENT_OPTIONS} | {
         "pack": tuple(row.pack or ()),
         "on_insufficient": OnInsufficient(row.on_insufficient),
     }

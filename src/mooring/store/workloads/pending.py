@@ -27,6 +27,7 @@ from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.chunks import chunks
 from mooring.store.core.constraint_columns import decode_constraints
+from mooring.store.core.queries import Query, rows_of
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import pools, tasks, workload_volumes, workloads
@@ -76,7 +77,7 @@ PLACEMENT_COLUMNS = [
     workloads.c.array.is_not(None).label("is_array"),
 ]
 _STATUS = batch_sql.by_other_index(tasks.c.status)
-_PENDING_OF = (
+_PENDING_OF = Query(
     select(
         tasks.c.workload_id,
         tasks.c.revision,
@@ -94,7 +95,7 @@ _HAS_NODE = _STATUS.in_([*OCCUPYING, TaskStatus.FAILED]) & tasks.c.node_id.is_no
 _PLACED_OF = select(tasks.c.workload_id, tasks.c.node_id, tasks.c.status).where(
     batch_sql.among(tasks.c.workload_id), _HAS_NODE
 )
-_WAITING = (
+_WAITING = Query(
     select(
         *PLACEMENT_COLUMNS,
         pools.c.name.label("pool_name"),
@@ -161,15 +162,14 @@ async def waiting_ids(connection: AsyncConnection) -> list[UUID]:
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Return workloads with tasks that need a node, as placement sees them: all, or those of the given ids."""
     given = await waiting_ids(connection) if ids is None else ids
-    found = (await connection.execute(_WAITING, {"ids": given})).all() if given else []
+    asked = {"ids": given}
+    found, pending = await rows_of(connection, (_WAITING, asked), (_PENDING_OF, asked)) if given else ([], [])
     waits: dict[UUID, list[tuple[int, Task]]] = defaultdict(list)
     nominations: dict[UUID, set[str]] = defaultdict(set)
-    if found:
-        pending = await connection.execute(_PENDING_OF, {"ids": [row.id for row in found]})
-        for workload_id, revision, nominated, *facts in pending:
-            waits[workload_id].append((revision, Task(*facts)))
-            if nominated is not None:
-                nominations[workload_id].add(nominated)
+    for workload_id, revision, nominated, *facts in pending:
+        waits[workload_id].append((revision, Task(*facts)))
+        if nominated is not None:
+            nominations[workload_id].add(nominated)
     rows = [row for row in found if row.id in waits or row.has_deferred]
     placed = await _placed_tasks(connection, [row.id for row in rows if row.has_placed])
     needed = await dependencies.of(connection, [row.id for row in rows if row.has_dependencies])

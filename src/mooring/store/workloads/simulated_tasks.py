@@ -12,10 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads.simulation import LOAD, SECONDS
+from mooring.store.core.queries import Query
 from mooring.store.tables import node_resources, nodes, tasks, workloads
 
 _CPU = "cpu"
-_STEPS = (
+_STEPS = Query(
     select(tasks.c.id, tasks.c.workload_id, tasks.c.status, workloads.c.labels)
     .join(nodes, nodes.c.id == tasks.c.node_id)
     .join(workloads, workloads.c.id == tasks.c.workload_id)
@@ -43,7 +44,7 @@ async def steps(connection: AsyncConnection) -> list[Step]:
     """Return the tasks that need the next step an agent would take."""
     return [
         Step(id, workload_id, TaskStatus(status), SECONDS in labels or LOAD in labels)
-        for id, workload_id, status, labels in await connection.execute(_STEPS)
+        for id, workload_id, status, labels in await _STEPS.rows(connection)
     ]
 
 
