@@ -159,7 +159,7 @@ def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:
         position=position,
         planned_at=row.planned_start_at if unless is None else None,
         estimated_at=row.estimated_start_at if later is None and _is_estimated(row, waits_for, at) else None,
-        # Work that returns to the queue is predicted anew.
+        # Work that returns to the queue is predicted again.
         first_at=None if row.placed_at is not None else row.first_start_at,
         moves=0 if row.placed_at is not None else row.start_moves,
         unless=unless,

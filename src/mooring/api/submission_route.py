@@ -1,8 +1,8 @@
-"""The route of single submissions, the most frequent request, without what FastAPI does for each request again.
+"""The route of single submissions, the most frequent request, without FastAPI's work per request.
 
 FastAPI resolves the same dependencies by inspection every time, which takes longer than the rest of the request. The
 handler here reads what these dependencies would give. It answers only requests that are valid; FastAPI's own handler
-gets every other one, so that there is one place that tells what is wrong with a request.
+gets every other one, so that errors of requests come from one place.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SubmissionRoute(APIRoute):
 
 
 async def _valid(request: Request) -> _Submission | None:
-    """Return the submission; None if FastAPI has to say what is wrong with it, or might read it differently."""
+    """Return the submission; None if it is invalid, or if FastAPI might read it differently."""
     if request.headers.get("content-type") != _JSON:
         return None
     key = request.headers.get("idempotency-key")

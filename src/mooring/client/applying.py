@@ -79,7 +79,7 @@ def compare(client: Client, document: Document) -> Compared:
 
 
 def apply(client: Client, document: Document, *, again: bool = False) -> Applied:
-    """Make what is missing and change what differs. `again`: sessions and labs that have ended are made anew."""
+    """Create missing workloads and change those that differ. `again`: also create ended sessions and labs again."""
     manifest, found = document.manifest, compare(client, document)
     if found.standing is Standing.EQUAL:
         return Applied(Result.UNCHANGED)

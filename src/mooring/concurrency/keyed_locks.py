@@ -1,4 +1,4 @@
-"""Locks by key, for caches: of many tasks that miss the same entry, one reads it and the others find it."""
+"""Locks by key, for caches: if several tasks miss the same entry, one reads it and the others reuse it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KeyedLocks(Generic[K]):
 
     @asynccontextmanager
     async def hold(self, key: K) -> AsyncIterator[None]:
-        """Hold the lock of a key. Look into the cache again inside: another task may have filled it meanwhile."""
+        """Hold the lock of a key. Check the cache again while holding it: another task may have filled it."""
         lock, users = self._locks.get(key, (None, 0))
         lock = lock or asyncio.Lock()
         self._locks[key] = lock, users + 1

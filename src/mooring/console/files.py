@@ -26,9 +26,9 @@ class ConsoleFile:
     compressed: bytes
     media_type: str
     tag: str
-    """Of the content, for `ETag`."""
+    """A hash of the content, for `ETag`."""
     named_by_content: bool
-    """The name has a hash of the content, so that it never changes under this name."""
+    """The name contains a hash of the content, so the content under this name never changes."""
 
 
 @cache

@@ -45,7 +45,7 @@ class NodeStatus(_Status):
     READY = "READY"
     DRAINING = "DRAINING"
     SUSPECT = "SUSPECT"
-    """Silent for a while: it gets no new tasks, and its running tasks are left alone."""
+    """Silent for a while: it gets no new tasks, and its tasks keep running."""
     LOST = "LOST"
     """Silent beyond the limit; its tasks are replaced elsewhere."""
 

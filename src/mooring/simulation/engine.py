@@ -167,7 +167,7 @@ class Replay:
         if next_event is not None and next_event <= wake:
             self._futile_wakes = 0
             return next_event
-        # Work that waits for victims to have run for a minimum time is due again and again, also in vain.
+        # Work that waits for the minimum run time of victims is due repeatedly, often without success.
         self._futile_wakes += 1
         return wake if self._futile_wakes <= 2 * len(self._waiting) + 2 else next_event
 

@@ -26,7 +26,7 @@ _WITHOUT_USAGE = frozenset({"fifo", "lifo"})
 _BY_PAST_USE = frozenset({"fair_share", "multi_factor"})
 _DAY_SECONDS = 86_400
 _FACTORS_SECONDS = 300
-"""The time after which a server computes the fair-share factors anew (`accounting_interval_seconds`)."""
+"""The interval at which a server computes the fair-share factors (`accounting_interval_seconds`)."""
 
 
 class Tenants:

@@ -1,6 +1,6 @@
 """File operations below folders that a task or another local user can write, safe against links and renames.
 
-The kernel resolves a path anew at every call, so a check by path says nothing about the next call by path: in between a
+The kernel resolves a path at every call, so a check by path says nothing about the next call by path: in between a
 task can put a link in place of a folder, and a root agent would write, chown or delete wherever it points. Therefore a
 folder is opened once, one component at a time and never through a link; everything else is done by its descriptor, and
 owner and mode are those of the open folder.

@@ -71,7 +71,7 @@ class UploadCache:
     async def fetched(self, upload_id: UUID) -> AsyncIterator[Manifest]:
         """Download what is missing of an upload and hold it in the cache for the block.
 
-        MooringError if the server does not send it. While no server serves requests, it waits: nobody could be told of
+        MooringError if the server does not send it. While no server serves requests, it waits: nobody could receive
         the task's failure either.
         """
         lock = self._locks.setdefault(upload_id, asyncio.Lock())

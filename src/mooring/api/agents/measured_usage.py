@@ -33,7 +33,7 @@ _ITERATION_SECONDS, _ITERATION_BEATS = 10.0, 2
 """Interval between two writes, or this many heartbeats if those are more frequent."""
 _ITERATIONS_PER_AVERAGE = 6
 _MISSED = 2
-"""A measure speaks for so many pauses at most; what came later was not measured."""
+"""A measurement covers at most this many intervals; the rest of a longer gap counts as not measured."""
 _RETENTION = timedelta(minutes=10)
 _MAX_CORES, _MAX_BYTES, _MAX_COUNTED = 10**9, 2**50, 2**62
 _FLOWS = ("read", "written", "received", "sent")

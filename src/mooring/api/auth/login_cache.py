@@ -36,7 +36,7 @@ class LoginCache:
         return 0 if self._version is None else self._version.number
 
     def lookup(self, authorization: bytes) -> AbstractAsyncContextManager[None]:
-        """Return a context in which no other request looks up this credential; look into the cache again inside."""
+        """Return a context in which no other request looks up this credential; check the cache again inside it."""
         return self._locks.hold(self._digest(authorization))
 
     def find(self, authorization: bytes, now: datetime) -> Login | None:

@@ -21,7 +21,7 @@ _ROWS_PER_SECOND = 0.1
 
 
 class _Budget:
-    """So many rows at once, and then one every ten seconds."""
+    """Maximum rows of a burst; after that, one every ten seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -79,7 +79,7 @@ class LoginThrottle:
         self._accounts.failed(account)
 
     def succeeded(self, account: str, address: str | None) -> None:
-        """The pair begins anew. The address does not: one own account must not pay for guessing at others."""
+        """Reset the pair. The address is not reset: an own account must not allow further guesses at others."""
         self._pairs.succeeded(_pair(account, address))
 
     def __len__(self) -> int:

@@ -50,7 +50,7 @@ _WORDS: Mapping[int, str] = {
     404: "There is nothing of this name or id that you may see",
     408: "The body did not arrive in time",
     409: "Contradicts the present state",
-    410: "The events after this cursor are forgotten; read everything anew",
+    410: "The events after this cursor were deleted; read everything again",
     412: "A limit, a rule or a hook does not let it in; `details` has every reason",
     413: "The body is too large",
     422: "The request is invalid",

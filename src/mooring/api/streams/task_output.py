@@ -1,4 +1,4 @@
-"""The output of tasks, on its way from their agents to those who read it."""
+"""The output of tasks, streamed from their agents to readers."""
 
 from __future__ import annotations
 

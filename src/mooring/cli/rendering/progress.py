@@ -56,7 +56,7 @@ class Progress:
 
 
 class ProgressBar:
-    """A bar on stderr if that is a terminal, and nothing elsewhere."""
+    """A bar on standard error if that is a terminal; nothing otherwise."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -30,7 +30,7 @@ _MOST_TENANTS = 10
 
 
 def show_figures(figures: Figures, output: Listing) -> None:
-    """Print the waits and utilisation; on a terminal, also what else the simulation has to say."""
+    """Print the waits and utilisation; on a terminal, also the other figures."""
     slots = sorted(figures.utilisation)
     columns = (*_WAITS, *(Column(f"{slot.upper()} UTILISATION", number=True) for slot in slots))
     row = [

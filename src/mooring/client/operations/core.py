@@ -89,7 +89,7 @@ def change_password(old_password: str, new_password: str, *, revoke_keypairs: bo
 
 
 def create_login_code() -> Operation[LoginCode]:
-    """A one-time code that logs the caller in once more, such as in a browser."""
+    """Return a one-time code for another login of the caller, for example in a browser."""
     return Operation("POST", "/api/auth/codes", LoginCode)
 
 

@@ -7,7 +7,7 @@ from mooring.wire.cluster.defragmentation import DefragmentationPlan, Defragment
 
 
 def plan_defragmentation(pool: str, request: DefragmentationRequest) -> Operation[DefragmentationPlan]:
-    """Moves of running tasks that make capacity usable. Nothing moves."""
+    """Return a plan of moves of running tasks that make capacity usable; nothing moves."""
     return Operation("POST", f"/api/pools/{segment(pool)}/defragmentation", DefragmentationPlan, body=request)
 
 

@@ -105,7 +105,7 @@ class ControllerManager:
         # The view follows placements and starts of its own term without haste: no pending work waits for them.
         self._passes = self._concerned(UNSCHEDULABLE, can_wait=PLACED | STARTED)
         self._changes = self._concerned(ROUTINE)
-        # A start charges its tenants anew, and no other commit does that alone.
+        # A start changes the usage of its tenants; no other commit only does that.
         self._placements = self._concerned(SUBMITTED | UNSCHEDULABLE | STARTED | CHARGED)
         arrivals = SUBMITTED | UNSCHEDULABLE
         self._occupancy = signal.subscribe(Subscription(lambda: arrivals if self._draining.watching else ROUTINE))

@@ -29,7 +29,7 @@ _LOST_AT_ONCE = 100
 
 
 class NodeHealthLoop:
-    """Created anew in every term, so that agents connected to the failed leader's server have time to reconnect."""
+    """Created again in every term, so that agents connected to the failed leader's server have time to reconnect."""
 
     def __init__(self, database: FencedDatabase, pace: Pace) -> None:
         self._database = database
@@ -61,7 +61,7 @@ class NodeHealthLoop:
         self._next_check_at = at + min(suspect, lost) / 5
         if self._checked_at is not None and not timedelta() <= at - self._checked_at <= lost / 2:
             # No heartbeat could arrive while the database or this process was stalled, and times on both sides of a
-            # clock change do not measure silence. The grace period starts anew.
+            # clock change do not measure silence. The grace period starts again.
             self._began_at = at
         self._checked_at = at
         if at < self._began_at + lost:

@@ -1,7 +1,7 @@
 """The demand that pools learn from their newest workloads, for profiles that place work by the demand to come.
 
-The leader stores it when the newest workloads tell more than the stored demand. So it survives restarts, changes of the
-leader and the deletion of old workloads.
+The leader stores it when the newest workloads say more than the stored demand. It therefore survives restarts, changes
+of the leader and the deletion of old workloads.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class SchedulingLoop:
                 self._begin()
                 return
         else:
-            _log.warning("The view of this standby differs from the store, and is read anew")
+            _log.warning("The mirror of this standby differs from the store and is loaded again")
         await self.start()
 
     def lose(self) -> None:

@@ -50,7 +50,7 @@ class AdmissionRefused(AdmissionError):
         cures: set[Cure] = {error.cure for error in errors}
         limits = all(isinstance(error, QuotaExceeded) for error in errors)
         super().__init__(
-            # Limits of several levels that are exceeded alike are told once.
+            # Limits of several levels that are exceeded alike are listed once.
             describe([violation for error in errors for violation in error.violations])
             if limits
             else "; ".join(error.message for error in errors),
@@ -247,7 +247,7 @@ def _is_of_tenant(error: AdmissionError) -> bool:
 
 def _parallel_reached(workload: Workload) -> AdmissionError:
     return AdmissionError(
-        f"{workload.parallel} of its tasks may run at the same time, and so many do",
+        f"{workload.parallel} of its tasks may run at the same time, and that many are running",
         code="parallel-limit",
         awaits=Awaits(workloads=frozenset({workload.id})),
         details={"parallel": workload.parallel, "waiting": len(workload.tasks)},

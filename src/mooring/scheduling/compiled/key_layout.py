@@ -17,7 +17,7 @@ class KeyLayout:
 
     @classmethod
     def of(cls, capacity: int, total_weight: int) -> KeyLayout:
-        """Return the layout for so many rows, a power of two, and scorers with this weight in total."""
+        """Return the layout for this number of rows, a power of two, and scorers with this total weight."""
         return cls(capacity.bit_length() - 1, (SCORE_ONE * total_weight).bit_length())
 
     @property

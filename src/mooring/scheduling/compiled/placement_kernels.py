@@ -567,7 +567,7 @@ def remember_failure(shapes: Shapes, shape: Number) -> None:
 
 @compiled
 def has_capacity_for(nodes: Nodes, shapes: Shapes, shape: Number, tasks: Number, limit: Number) -> bool:
-    """Return whether the free amounts of all feasible rows suffice for so many tasks. Other terms may still forbid it.
+    """Return whether the free amounts of all feasible rows suffice for these tasks. Other terms may still forbid it.
 
     The number that is too many for a shape is remembered until capacity is released.
     """

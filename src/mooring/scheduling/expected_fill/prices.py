@@ -19,7 +19,7 @@ from mooring.scheduling.expected_fill.node_value import POINTS
 RENEWAL = 20
 """Fewest workloads decided between two renewals."""
 NODES_PER_WORKLOAD = 50
-"""One more workload is decided between two renewals for so many nodes: the more nodes, the less does one change."""
+"""Nodes per additional workload between two renewals: in a larger pool one workload changes less."""
 MODEL_WEIGHT = 3
 """Points for the load of a model, relative to those for lost value."""
 MOST_LOAD = 2048
@@ -47,7 +47,7 @@ class Prices:
 
 
 def renewal_period(nodes: int) -> int:
-    """Return the number of workloads decided between two renewals, in a pool of so many nodes."""
+    """Return the number of workloads decided between two renewals, by the number of nodes in the pool."""
     return max(nodes // NODES_PER_WORKLOAD, RENEWAL)
 
 

@@ -284,7 +284,7 @@ class PendingQueue:
 
         A pool to which partly placed work is about to return is left out, as in `take`.
         """
-        # Priorities age and fair shares change, so the heads are determined anew.
+        # Priorities age and fair shares change, so the heads are determined again.
         for line in self._queue_heads.values():
             line.forget()
         taken = self.take(now)
@@ -473,7 +473,7 @@ class PendingQueue:
                 self._take_out(decision.workload.id)
 
     def _portion(self, group: Group) -> list[Workload]:
-        """Return as many members, best first, as there may be capacity for; the others are checked again afterwards."""
+        """Return the best members up to the possible capacity, in order; the others are checked again afterwards."""
         entry, size = group.entry, len(group.entry.workload.tasks)
         at_once = _at_once(entry.workload)
         capacity = 1 if at_once == 1 and len(group.members) == 1 else self._requeue_index.task_capacity(entry)

@@ -262,7 +262,7 @@ class _Reader:
         self._rest = memoryview(b"")
 
     async def next(self, most: int) -> bytes | memoryview:
-        """Return up to so many bytes, as many as there are; empty at the end."""
+        """Return up to this many bytes; empty at the end."""
         while not self._rest:
             try:
                 self._rest = memoryview(await anext(self._body))

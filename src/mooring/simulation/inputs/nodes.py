@@ -43,7 +43,7 @@ def new_node(
 def read_nodes(lines: Iterator[str], name: str, *, pool: str = DEFAULT_POOL) -> list[Node]:
     """Return the nodes of a CSV file: the node list of the Alibaba trace, or a column per slot.
 
-    Other columns: name, count (so many nodes, numbered), pool, gpu_model, labels (key=value, separated by blanks).
+    Other columns: name, count (of numbered nodes), pool, gpu_model, labels (key=value, separated by blanks).
     """
     nodes: list[Node] = []
     for where, row in csv_rows(lines, name):

@@ -398,7 +398,7 @@ def _set_status(update: _TaskUpdate, change: Change) -> None:
 
 
 class _Transition(NamedTuple):
-    """One task on its way from `old` to the status that the change names."""
+    """The transition of one task from `old` to the status that the change names."""
 
     update: _TaskUpdate
     change: Change

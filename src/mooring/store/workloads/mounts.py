@@ -103,7 +103,7 @@ def _mounts() -> Select[Any]:
 def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
     """Return the workload constrained by its volumes.
 
-    While one of them has no node yet, only the first tasks are placed: one, or as many as must start together. They all
+    While one of them has no node yet, only the first tasks are placed: one, or all that must start together. They all
     go to one node, which also needs capacity for the volume.
     """
     own = [mount for mount in mounted if not mount.shared]

@@ -1,7 +1,7 @@
 """The agent protocol: one outgoing WebSocket per agent, JSON text frames, each one of the tagged messages below.
 
-The agent says hello, the server welcomes it, then sends the whole desired state of the node whenever it changes; the
-agent reports what became of its tasks. Anything may be sent twice: a repeated order or report changes nothing.
+The agent says hello. The server welcomes it, then sends the whole desired state of the node whenever it changes. The
+agent reports the state of its tasks. Anything may be sent twice: a repeated order or report changes nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     """The complete desired state of the node.
 
-    What lives there and is not listed is a stray: the agent tells of it, and ends it when `end` names it.
+    A task that lives there and is not listed is a stray: the agent reports it, and ends it when `end` names it.
     """
 
     term: int
@@ -310,7 +310,7 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     code: str = ""
     """Of the error; older agents send none."""
     times: bool = False
-    """The agent has regarded the times that were asked for."""
+    """The agent has applied `since` and `timestamps`."""
 
 
 class Images(msgspec.Struct, frozen=True, kw_only=True, tag="images"):
@@ -342,7 +342,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, tag="measures"):
 
 
 class ChannelData(msgspec.Struct, frozen=True, kw_only=True, tag="channel-data"):
-    """Some bytes; without any: this direction is over. At most as many as the other side has said it takes."""
+    """Bytes, at most as many as the window of the other side allows; empty: the end of this direction."""
 
     channel_id: UUID
     data: bytes
@@ -351,9 +351,9 @@ class ChannelData(msgspec.Struct, frozen=True, kw_only=True, tag="channel-data")
 
 
 class ChannelWindow(msgspec.Struct, frozen=True, kw_only=True, tag="channel-window"):
-    """So many bytes more are taken; a channel begins with CHANNEL_WINDOW in both directions.
+    """Allow this many more bytes; a channel begins with CHANNEL_WINDOW in both directions.
 
-    The agent's first says that the task is reached, and may be about no byte more.
+    The agent's first one says that the task is reached, and may allow no further bytes.
     """
 
     channel_id: UUID
@@ -361,7 +361,7 @@ class ChannelWindow(msgspec.Struct, frozen=True, kw_only=True, tag="channel-wind
 
 
 class ChannelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="channel-end"):
-    """It is over in both directions."""
+    """The end of the channel in both directions."""
 
     channel_id: UUID
     exit_code: int | None = None

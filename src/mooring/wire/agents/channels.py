@@ -1,7 +1,7 @@
 """Channels into a task as clients open them: one WebSocket each, one opening in JSON, then binary frames.
 
-The first byte of a frame says what it is (`Kind`). Data goes both ways; either side sends at most as many bytes as
-the other takes: CHANNEL_WINDOW, and as many more as its window frames say.
+The first byte of a frame says what it is (`Kind`). Data goes both ways; either side sends at most
+CHANNEL_WINDOW bytes, and then as many more as the window frames of the other side allow.
 """
 
 from __future__ import annotations

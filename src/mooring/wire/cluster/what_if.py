@@ -34,7 +34,7 @@ class NodeChoice(Request):
 
     names: Annotated[list[Name], Field(max_length=MAX_ADDED_NODES)] = []
     selector: ShortText | None = None
-    """Such as `rack=r7`."""
+    """Labels, such as `rack=r7`."""
 
 
 class LimitChange(Request):
@@ -55,21 +55,21 @@ class SizeSearch(Request):
 
 
 class WhatIfRequest(Request):
-    """Hypothetical changes, all made at once and now."""
+    """Hypothetical changes, all made now."""
 
     add_nodes: Annotated[list[NodesLike], Field(max_length=16)] = []
     remove_nodes: NodeChoice | None = None
-    """They accept no more work; what runs there continues. Admins only, as all changes of others' things."""
+    """Nodes that accept no more work; their running work continues. Admins only."""
     fail_nodes: NodeChoice | None = None
-    """They are lost; their work is requeued."""
+    """Nodes that are lost; their work is requeued. Admins only."""
     cancel: Annotated[list[Reference], Field(max_length=100)] = []
     limits: Annotated[list[LimitChange], Field(max_length=32)] = []
     pools: Annotated[dict[Name, PoolChange], Field(max_length=16)] = {}
     search: SizeSearch | None = None
     workloads: Annotated[list[Reference], Field(max_length=100)] = []
-    """The workloads that the answer shows in any case."""
+    """Workloads that the answer shows in any case."""
     everyone: bool = False
-    """The answer is about all workloads that the caller may see, instead of the caller's own."""
+    """Answer about all workloads that the caller may see, not only about the caller's own."""
     seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = 7 * _DAY_SECONDS
     """The time to simulate."""
     limit: Annotated[int, Field(ge=1, le=MAX_SHOWN)] = 100

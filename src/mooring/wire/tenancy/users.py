@@ -22,7 +22,7 @@ class RedeemRequest(Request):
 
 
 class LoginCode(Answer):
-    """A one-time code that logs the caller in once more, such as in a browser."""
+    """A one-time code for another login of the caller, for example in a browser."""
 
     code: Annotated[str, UNSHOWN]
     expires_in: int

@@ -55,7 +55,7 @@ class TimeslotRequest(PromiseRequest):
     resources: Resources
     """Request of each task that it has capacity for."""
     count: Count = 1
-    """So many tasks side by side."""
+    """The number of tasks that run at the same time."""
     architecture: ShortText | None = None
     region: Name | None = None
     placement: PlacementRequest | None = None

@@ -22,7 +22,7 @@ class MemoryFolder:
     """A folder that only the agent's user can enter, on the first writable tmpfs.
 
     All users can create names in /dev/shm, and the node's id is not secret: a folder that is not the agent's own, or
-    that others can enter, is left alone, and another name is used.
+    that others can enter, is not used, and another name is chosen.
     """
 
     node_id: UUID

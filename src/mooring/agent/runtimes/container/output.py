@@ -170,7 +170,7 @@ async def unread_lines(
 
 
 def after(skip: int, lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines after so many bytes of output; a line of which only the rest is left has no time."""
+    """Yield the lines after this many bytes of output; a line that begins before them has no time."""
     for line in lines:
         if skip < len(line.data):
             yield Line(b"", line.data[skip:]) if skip else line

@@ -99,7 +99,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def _possible(wanted: int) -> int:
-    """As many connections as the limit on open files allows.
+    """Return the number of connections that the limit on open files allows.
 
     The limit itself stays: tasks that this machine's agent starts inherit it, and some programs break at a high one.
     """

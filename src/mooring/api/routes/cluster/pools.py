@@ -124,7 +124,7 @@ async def revoke_access(
 
 
 async def _tenant(connection: Connection, principal: Principal, request: PoolAccessRequest) -> tuple[Tenant, str]:
-    """The tenant that is meant, and what people call it."""
+    """Return the tenant and its readable name."""
     if request.keypair is not None:
         keypair = await find_keypair(connection, principal, request.keypair)
         return Tenant(Scope.KEYPAIR, keypair.access_key), keypair.access_key

@@ -68,5 +68,5 @@ async def repair(
     principal: Annotated[Principal, needs(Action.REPAIR)],
     dry_run: Annotated[bool, Query(description="List the changes without making them")] = False,
 ) -> AuditReport:
-    """Correct records that contradict each other; ambiguous ones are reported and left alone."""
+    """Correct records that contradict each other; ambiguous ones are reported and not changed."""
     return await services.auditor.repair(principal, dry_run=dry_run)

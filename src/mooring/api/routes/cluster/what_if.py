@@ -30,6 +30,6 @@ async def what_if(services: Served, principal: Reader, request: WhatIfRequest, h
     sight_of(principal, everyone=request.everyone)
     cancel = [(await find_workload(services, principal, ref, action=Action.CHANGE_WORK)).id for ref in request.cancel]
     shown = [(await find_workload(services, principal, ref)).id for ref in request.workloads]
-    # The answer comes from another process and may take long: meanwhile others are served.
+    # The answer comes from another process and may take long; the seat is free for others meanwhile.
     release_seat(http.scope)
     return await services.what_if.ask(principal, request, cancel, shown)

@@ -296,7 +296,7 @@ async def get_logs(
     ref: str,
     task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index; the first one if not given")] = None,
     attempt: Annotated[int | None, Query(ge=1, le=INT32_MAX, description="Else the newest that had a node")] = None,
-    tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Only the last so many lines")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Number of last lines")] = None,
     follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
     container: Annotated[Name | None, Query(description="Of a task that has several; else the first")] = None,
     since: Annotated[AwareDatetime | None, Query(description="Only lines that arrived from this instant on")] = None,

@@ -33,7 +33,7 @@ def what_if(
     ] = 0,
     like: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="Node that the added nodes are like; for --add-nodes, --p95-wait."),
+        typer.Option(metavar="NODE", help="Node that the added nodes copy; needed for --add-nodes and --p95-wait."),
     ] = None,
     remove_nodes: Annotated[
         str | None,
@@ -55,7 +55,8 @@ def what_if(
     p95_wait: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Find the number of nodes with which the 95th percentile wait is this, as 10m."
+            metavar="TIME",
+            help="Find the number of added nodes for a 95th percentile of the waits of at most this: 10m.",
         ),
     ] = None,
     most: Annotated[
@@ -63,7 +64,7 @@ def what_if(
     ] = 64,
     until: Annotated[str, typer.Option(metavar="TIME", help="Time to simulate (default 7d).")] = "7d",
     everyone: Annotated[
-        bool, typer.Option("--everyone", help="All workloads that you may see, instead of your own.")
+        bool, typer.Option("--everyone", help="Include all workloads that you may see, not only your own.")
     ] = False,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=1000, help="Maximum workloads to show (default 20).")
@@ -147,7 +148,7 @@ def _request(
 
 
 def _nodes(text: str) -> dict[str, Any]:
-    """Return the choice that a text means: a selector if it has an operator, otherwise names."""
+    """Return the choice of nodes: by labels if the text has an operator, otherwise by names."""
     if any(sign in text for sign in "=!"):
         return {"selector": text}
     return {"names": [name.strip() for name in text.split(",") if name.strip()]}

@@ -42,7 +42,7 @@ def lab_state(slot: Timeslot, workload: WorkloadStatus, now: datetime, *, remove
     if is_workload_end(workload):
         return _ended(slot, workload, removed=removed)
     if slot.status in (TimeslotStatus.ENDED, TimeslotStatus.RELEASED):
-        # What is left of it is on its way out.
+        # Its remaining tasks are being stopped.
         return L.STOPPING
     if slot.status is TimeslotStatus.REQUESTED:
         return L.PENDING

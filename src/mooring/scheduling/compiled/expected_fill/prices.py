@@ -137,7 +137,7 @@ def write_costs(fill: FillArrays, pool: Number, wholes: Number, share: Number) -
 
 @compiled
 def renew_lost_capacity(fill: FillArrays, pool: Number, taken: Number) -> None:
-    """Write the costs by place of the capacity for several devices that a task takes with so many devices."""
+    """Write the costs, by place, of the capacity for several devices that a task with this many devices takes."""
     groups, prices, places = fill.groups[pool], fill.prices[pool], fill.states.shape[1] - FIRST_DEVICE + 1
     lost, stamp = fill.lost[taken if taken < places else 0], prices[CHANGES] * (1 << 20) + pool
     if lost[-1] == stamp:

@@ -1,4 +1,4 @@
-"""Only nodes where the task's named host ports are free, and as many ports of the node's range as it wants."""
+"""Only nodes where the task's named host ports are free, and enough other ports of the node's range."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def check_quota(workload: Workload, context: AdmissionContext, scope: Scope, err
 
 
 def describe(violations: Sequence[Violation]) -> str:
-    """Return the violations as text. Requests that exceed equal limits by themselves are told once."""
+    """Return the violations as text. Violations of equal limits by the request alone are listed once."""
     hopeless: dict[tuple[str, int, int], list[str]] = {}
     for violation in violations:
         if violation.hopeless:

@@ -90,7 +90,7 @@ class RotatedFile:
         self._interval = _INTERVAL_SECONDS * 2 ** (self._entries // _COARSER_AFTER)
 
     def _open_times(self) -> None:
-        """Continue the times of the open file, or begin them anew if they are those of another file."""
+        """Continue the times of the open file, or start over if they belong to another file."""
         self._noted_at, self._entries, self._interval = float("-inf"), 0, _INTERVAL_SECONDS
         try:
             self.times = self._open(TIMES, os.O_RDWR)
