@@ -78,6 +78,7 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harness: Harn
     names = {"scheduling", "holds", "lifecycle", "simulation", "nodes", "draining", "suspicion", "limits"}
     names |= {
         "accounting",
+        "demand",
         "retention",
         "quarantine",
         "reports",

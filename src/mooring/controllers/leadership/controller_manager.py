@@ -151,7 +151,7 @@ class ControllerManager:
         resting = min(max_seconds, _IDLENESS_SECONDS)
         self._start(group, "idleness", self._idleness.once, lambda: resting)
         self._start(group, "accounting", self._accounting.once, lambda: self._accounting_seconds)
-        self._start(group, "learned demand", self._learned_demand.once, lambda: _DEMAND_SECONDS)
+        self._start(group, "demand", self._learned_demand.once, lambda: _DEMAND_SECONDS)
         self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS)
         if self._audit_seconds:
             self._start(group, "audit", self._audit.once, lambda: self._audit_seconds)

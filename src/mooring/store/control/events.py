@@ -90,7 +90,9 @@ _READABLE = select(*_COLUMNS).where(events.c.kind != PURGED).order_by(events.c.r
 _AFTER_REVISION = Query(_READABLE.where(events.c.revision > bindparam("position")))
 _OLDEST_RUNNING = literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
 _NOT_READABLE = select(events.c.revision).where(events.c.transaction_id >= _OLDEST_RUNNING).limit(1)
-_FINISHED = select(_OLDEST_RUNNING.label("upper"), _NOT_READABLE.scalar_subquery().is_not(None).label("later")).subquery()
+_FINISHED = select(
+    _OLDEST_RUNNING.label("upper"), _NOT_READABLE.scalar_subquery().is_not(None).label("later")
+).subquery()
 # One statement, so that all of it is of one moment. Its first row is there without events.
 _BETWEEN_TRANSACTIONS = Query(
     select(_FINISHED.c.upper, _FINISHED.c.later, *_COLUMNS)
@@ -118,6 +120,7 @@ class News(NamedTuple):
 
     No signal may follow when it ends: read again soon.
     """
+
 
 async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
     """Write events. `term`: of the leader that commits them; None for changes by agents and users."""

@@ -134,6 +134,7 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/nodes
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1
+    200   403  403  403  403   403  403  GET    /api/nodes/n1/drain
     200   403  403  403  403   403  403  POST   /api/nodes/n1/drain
     200   403  403  403  403   403  403  PATCH  /api/nodes/n1 {"labels":{"rack":"7"}}
     200   403  403  403  403   403  403  PATCH  /api/nodes/n1/taints {"add":[{"key":"spot"}]}
@@ -153,6 +154,8 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/pools/default/access
     204   403  403  403  403   403  403  POST   /api/pools/default/access {"project":"vision","domain":"default"}
     204   403  403  403  403   403  403  DELETE /api/pools/default/access?project=vision&domain=default
+    200   403  403  403  403   403  403  POST   /api/pools/default/defragmentation {}
+    404   403  403  403  403   403  403  POST   /api/pools/default/defragmentation/moves $move
     200   403  403  403  403   200  200  GET    /api/pools/default/templates
     200   403  403  403  403   403  403  PUT    /api/pools/default/templates/small {"resources":{"cpu":4}}
     404   403  403  403  403   403  403  DELETE /api/pools/default/templates/nothing
@@ -220,6 +223,7 @@ ROUTES = """
     200   200  404  200  404   200  200  GET    /api/logins?user=uma
     204   403  404  404  404   403  403  DELETE /api/logins?user=admin
 """
+NOTHING = "00000000-0000-0000-0000-000000000001"
 BODIES: dict[str, dict[str, Any]] = {
     "$work": {"containers": [{"image": "a"}]},
     "$batch": {"workloads": [{"containers": [{"image": "a"}]}]},
@@ -230,6 +234,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "duration": "1h",
         "workload": {"containers": [{"image": "a", "resources": {"cpu": 1}}]},
     },
+    "$move": {"plan": NOTHING, "task_id": NOTHING, "source": "n1", "target": "n2"},
     "$maintenance": {"nodes": ["n1"], "start": TOMORROW, "duration": 60, "reason": "a new disk"},
     "$login": {"username": "robot", "password": "hunter2"},
     "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},

@@ -1,8 +1,8 @@
 """Detection of OOM kills. Docker reports them; for Podman on cgroup v1 the kernel is asked.
 
 The kernel signals through a descriptor when a group is out of memory, and once more when the group is removed: two
-signals, or one while the group exists, mean an OOM, however late they are read. For containers that ended while
-no agent listened, the kernel log is read, as far as it goes back.
+signals, or one while the group exists, mean an OOM, however late they are read. For kills while no agent listened, the
+kernel log is read, as far as it goes back.
 """
 
 from __future__ import annotations
@@ -61,11 +61,12 @@ class MemoryWatch:
 
     async def oom_killed(self, container: str, started_at: float) -> bool:
         """Return whether the container was OOM-killed in the run that began then."""
-        watch = self._watches.get(container)
-        if watch is None:
-            return await asyncio.to_thread(_logged, container, started_at)
-        self._on_event(container)
-        return watch.oom_killed
+        if (watch := self._watches.get(container)) is not None:
+            self._on_event(container)
+            if watch.oom_killed:
+                return True
+        # An agent that has just started may have begun to listen after the kill and before the group was removed.
+        return await asyncio.to_thread(_logged, container, started_at)
 
     def end(self, container: str) -> None:
         watch = self._watches.pop(container, None)
