@@ -277,9 +277,7 @@ async def test_a_task_to_stop_that_was_never_here_is_cancelled_at_once(server: F
         assert server.statuses(task) == ["CANCELLED"]
 
 
-async def test_a_task_that_is_no_longer_listed_goes_on_until_the_server_says_that_it_may_be_ended(
-    server: FakeServer, node_folder: Path
-):
+async def test_an_unlisted_task_continues_until_the_server_ends_it(server: FakeServer, node_folder: Path):
     task = order("sleep", "1000", grace_seconds=1, workload_name="forgotten")
     stray = LivingTask(task_id=task.task_id, workload_name="forgotten")
     async with running(make(server, node_folder)):
@@ -298,7 +296,7 @@ async def test_a_task_that_is_no_longer_listed_goes_on_until_the_server_says_tha
         await eventually(lambda: server.of(Strays)[-1] == Strays(tasks=[]))
 
 
-async def test_tasks_go_on_under_a_server_that_never_heard_of_the_node(server: FakeServer, node_folder: Path):
+async def test_tasks_continue_under_a_server_that_does_not_know_the_node(server: FakeServer, node_folder: Path):
     task = order("sleep", "1000", grace_seconds=1)
     async with running(make(server, node_folder)):
         await server.want(task)

@@ -66,7 +66,7 @@ def test_a_task_that_was_ever_here_is_not_started_again(status):
         assert plan.start == ()
 
 
-def test_a_running_task_is_reported_and_left_alone():
+def test_a_running_task_is_reported_and_not_changed():
     task = order("true")
     plan = reconcile([task], one(task, seen("RUNNING", restarts=2)))
     assert plan.stop == ()
@@ -88,7 +88,7 @@ def test_a_task_being_stopped_gets_no_second_order_unless_it_is_more_urgent():
     assert reconcile([stopping(task, 0)], observed).stop == (Stop(task.task_id, 0),)
 
 
-def test_of_a_task_being_stopped_only_the_end_is_reported():
+def test_a_stopping_task_reports_only_its_end():
     task = order("true")
     assert reconcile([stopping(task)], one(task, seen("RUNNING", ran=True))).findings == ()
     (finding,) = reconcile([stopping(task)], one(task, seen("CANCELLED", gone=True, ran=True))).findings
@@ -105,7 +105,7 @@ def test_a_task_to_stop_that_was_never_here_is_reported_as_cancelled_and_gone():
     assert (finding.report.status, finding.report.gone) == ("CANCELLED", True)
 
 
-def test_a_task_that_is_not_listed_is_a_stray_and_goes_on():
+def test_an_unlisted_task_is_a_stray_and_continues():
     task = order("true")
     plan = reconcile([], one(task, seen("RUNNING", workload_name="web")))
     assert (plan.stop, plan.findings) == ((), ())
@@ -160,7 +160,7 @@ def test_a_task_that_was_stopped_has_failed_for_a_server_that_wants_it_to_run():
     assert (finding.report.status, finding.report.code) == ("CANCELLED", "stopped")
 
 
-def test_an_end_with_something_left_is_reported_as_not_gone():
+def test_an_end_with_remaining_processes_is_not_reported_as_gone():
     task = order("true")
     (finding,) = reconcile([task], one(task, seen("FAILED", gone=False))).findings
     assert not finding.report.gone

@@ -226,7 +226,7 @@ async def test_an_error_keeps_its_code_message_and_details(
     assert (raised.value.code, raised.value.message, raised.value.details) == (code, "no", {"amount": 3})
 
 
-async def test_a_client_that_is_put_off_comes_back_as_late_as_it_was_asked_to(server: FakeServer, both: Both) -> None:
+async def test_a_client_honours_retry_after(server: FakeServer, both: Both) -> None:
     server.add("one").log = b"x"
     for path in ("/api/nodes", "/api/workloads/one/logs"):
         server.refuse_next["GET", path] = [Refusal(429, "overloaded", "later", {"retry_after_seconds": 0})] * 2

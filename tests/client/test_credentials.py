@@ -72,7 +72,7 @@ def test_logins_to_several_servers_do_not_disturb_each_other(store: CredentialSt
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"servers": 3}'])
-def test_a_spoilt_file_of_logins_says_what_to_do(store: CredentialStore, content: str) -> None:
+def test_a_corrupt_file_of_logins_is_reported_with_a_remedy(store: CredentialStore, content: str) -> None:
     store.path.parent.mkdir(parents=True)
     store.path.write_text(content)
     with pytest.raises(InvalidInput, match="remove the file and log in again"):

@@ -48,7 +48,7 @@ async def call(kind: str, server: FakeServer, operation: str, *args: Any, **kwar
         return await getattr(client, operation)(*args, **kwargs)
 
 
-async def test_a_stream_that_breaks_goes_on_with_what_was_missed(server: FakeServer, kind: str) -> None:
+async def test_a_broken_stream_continues_with_the_missed_events(server: FakeServer, kind: str) -> None:
     server.events = [event_view(number) for number in range(1, 8)]
     server.events_per_connection = 2
     assert await events(kind, server, 7, expand=True, workload="w") == [f"7-{number}" for number in range(1, 8)]
@@ -63,7 +63,7 @@ async def test_purged_events_raise_an_error(server: FakeServer, kind: str) -> No
         await events(kind, server, 1, "0-0")
 
 
-async def test_a_server_that_never_answered_is_not_asked_for_ever(server: FakeServer, kind: str) -> None:
+async def test_connecting_to_a_server_that_never_answered_is_given_up(server: FakeServer, kind: str) -> None:
     server.refuse["GET", "/api/events/stream"] = Refusal(503, "unavailable", "no")
     with pytest.raises(Unavailable):
         await events(kind, server, 1)

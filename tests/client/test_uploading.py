@@ -87,7 +87,7 @@ def test_a_broken_upload_continues_and_an_unchanged_folder_sends_nothing(server:
     assert {entry.path: entry.executable for entry in server.uploads.manifest.entries} == {"big": False, "run": True}
 
 
-def test_a_server_that_keeps_nothing_is_not_asked_for_ever(server: FakeServer, tmp_path: Path):
+def test_uploading_to_a_server_that_stores_nothing_is_given_up(server: FakeServer, tmp_path: Path):
     make(tmp_path, run="echo")
     server.uploads.forgets = True
     with (

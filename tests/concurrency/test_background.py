@@ -121,7 +121,7 @@ def _status(tasks: BackgroundTasks) -> str:
     return tasks.states[0].status
 
 
-async def test_a_fatal_error_of_a_task_ends_what_runs_beside_it(tasks: BackgroundTasks):
+async def test_a_fatal_error_of_a_task_ends_its_siblings(tasks: BackgroundTasks):
     ended = asyncio.Event()
 
     async def main() -> None:

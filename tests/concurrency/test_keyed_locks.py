@@ -7,7 +7,7 @@ import pytest
 from mooring.concurrency.keyed_locks import KeyedLocks
 
 
-async def test_of_many_tasks_with_one_key_one_is_inside_at_a_time():
+async def test_only_one_task_holds_the_lock_of_a_key():
     locks: KeyedLocks[str] = KeyedLocks()
     inside: list[str] = []
 

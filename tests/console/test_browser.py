@@ -242,7 +242,9 @@ def test_an_expired_login_returns_to_the_same_page(open_page: OpenPage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_a_serious_barrier(server: Server, open_page: OpenPage, axe: str, scheme: str) -> None:
+def test_no_page_has_serious_accessibility_violations(
+    server: Server, open_page: OpenPage, axe: str, scheme: str
+) -> None:
     submit(server, f"barrier-{scheme}", type="batch", resources={"cpu": "10m"})
     page = open_page("/login", color_scheme=scheme)
     assert barriers(page, axe) == []

@@ -135,7 +135,7 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     expect(own.get_by_role("tab", name="servers")).to_have_count(0)
 
 
-def test_a_deployment_is_updated_and_returned_to_the_revision_before(server: Server, open_page: OpenPage) -> None:
+def test_a_deployment_is_updated_and_rolled_back(server: Server, open_page: OpenPage) -> None:
     with server.client() as client:
         containers = [{"image": "web:1", "resources": {"cpu": "100m"}}]
         body = {"name": "rolled", "kind": "deployment", "type": "compute", "pool": "simulated", "replicas": 2}

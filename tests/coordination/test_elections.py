@@ -91,7 +91,7 @@ async def test_one_leads_and_the_next_follows_at_once_when_it_resigns(candidate:
 
 
 @pytest.mark.slow
-async def test_a_leader_that_renews_stays_and_one_that_went_silent_is_over_before_its_successor_begins(
+async def test_a_leader_that_renews_stays_and_a_silent_one_stops_before_its_successor_starts(
     candidate: Candidates,
 ):
     first = await candidate("first", RENEWED_TTL).campaign()
@@ -121,7 +121,7 @@ async def test_a_former_leaders_resignation_leaves_its_successor_alone(candidate
     await second.resign()
 
 
-async def test_alone_there_is_nobody_to_wait_for():
+async def test_a_single_server_leads_without_waiting():
     lease = await Alone().campaign()
     assert lease.safe
     await lease.resign()
@@ -178,7 +178,7 @@ async def test_a_leader_that_cannot_reach_the_database_loses_its_lease(monkeypat
     assert not lease.safe
 
 
-async def test_every_kind_of_coordination_goes_on_with_a_higher_term(postgresql: Database, etcd: EtcdClient):
+async def test_every_kind_of_coordination_continues_with_a_higher_term(postgresql: Database, etcd: EtcdClient):
     candidate = Leadership(postgresql, "me")
     key = f"/test/{uuid4()}".encode()
     kinds: list[Election] = [

@@ -276,7 +276,7 @@ async def _owner(client: EtcdClient) -> bytes | None:
 
 
 @pytest.mark.slow
-async def test_the_database_says_since_when_and_why_nobody_leads(etcd: EtcdHost, database: Database):
+async def test_the_database_records_when_and_why_leadership_was_lost(etcd: EtcdHost, database: Database):
     async def vacancy() -> leadership.Vacancy | None:
         async with database.read() as connection:
             return await leadership.vacancy(connection)

@@ -94,7 +94,7 @@ async def test_the_mirror_knows_them_for_pools_that_order_by_use(harness: Harnes
 
 
 @on_sqlite
-async def test_placing_goes_on_where_use_cannot_be_read(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+async def test_placement_continues_if_usage_cannot_be_read(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     async def broken(*_: object) -> None:
         raise RuntimeError("no answer")
 

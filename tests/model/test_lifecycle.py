@@ -55,7 +55,7 @@ def test_the_legal_edges_are_these_and_no_others():
     assert {(old, new) for old, new in product(T, T) if is_legal(old, new)} == expected
 
 
-def test_an_ended_workload_never_comes_back():
+def test_an_ended_workload_never_restarts():
     for status in W:
         assert (WORKLOAD_EDGES[status] == frozenset()) is is_workload_end(status)
 
@@ -147,7 +147,7 @@ def test_deriving_again_changes_nothing(
     st.lists(st.sampled_from(T), min_size=1, max_size=6),
     st.booleans(),
 )
-def test_of_an_array_it_matters_which_statuses_there_are_not_how_many(
+def test_the_status_of_an_array_depends_on_the_set_of_task_statuses(
     current: WorkloadStatus, tasks: list[TaskStatus], stopping: bool
 ):
     counted = derive(current, tasks, desired=len(tasks), service=False, stopping=stopping, array=True)

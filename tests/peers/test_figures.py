@@ -15,7 +15,7 @@ from benchmarks.peers.figures import Span
         pytest.param(1.0, 100.0, id="the largest"),
     ],
 )
-def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(share: float, expected: float):
+def test_a_percentile_follows_the_nearest_rank(share: float, expected: float):
     assert figures.percentile([float(value) for value in range(100, 0, -1)], share) == expected
 
 

@@ -16,14 +16,14 @@ def build(cache: Path, path: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["/bin/bash", BUILD], env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_machine_without_apt_is_told_what_the_build_needs_and_nothing_is_written(tmp_path: Path):
+def test_a_machine_without_apt_gets_the_list_of_needed_packages_and_nothing_is_written(tmp_path: Path):
     ended = build(tmp_path / "cache", path=str(tmp_path))
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "needs Debian, and root to install the compiler" in ended.stderr
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_user_other_than_root_is_told_what_the_build_needs(tmp_path: Path):
+def test_a_user_other_than_root_gets_the_list_of_needed_packages(tmp_path: Path):
     programs = tmp_path / "programs"
     programs.mkdir()
     for name, text in {"apt-get": "exit 9", "id": "echo 1000"}.items():

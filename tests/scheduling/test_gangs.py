@@ -57,7 +57,7 @@ def constrained(asks: WorkloadBuilder, **constraints: Any) -> WorkloadBuilder:
         ("one per node, of which there are too few", workload("w").cpu(1).replicas(6).at_least(3).max_per_node(1), 0),
     ],
 )
-def test_at_least_so_many_tasks_are_placed_or_none(name, asks, placed, compiled):
+def test_at_least_the_minimum_of_tasks_is_placed_or_none(name, asks, placed, compiled):
     decision = decide(FOUR_CORES, asks, compiled)
     assert len(decision.placements) == placed, name
     assert (decision.outcome is Outcome.PLACED) == (placed > 0)

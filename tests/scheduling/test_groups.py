@@ -89,7 +89,7 @@ def test_a_strict_group_says_that_its_members_are_in_the_way(direction: Directio
     assert decision.reason.details["preemption"] is False
 
 
-def test_a_strict_member_keeps_also_those_away_that_only_wish_to_be_apart() -> None:
+def test_a_strict_member_also_excludes_members_with_a_preference() -> None:
     scheduler = lab(nodes=1)
     assert nodes_of(scheduler, member("strict", SPREAD, STRICT)) == ["n0"]
     reason = scheduler.decide(member("wishing"), NOW).reason

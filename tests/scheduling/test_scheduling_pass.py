@@ -117,7 +117,7 @@ def test_a_workload_that_more_capacity_does_not_cure_blocks_nothing(head: dict[s
     assert found["first"] not in ("placed", "blocked")
 
 
-def test_one_that_fails_at_once_and_one_that_backs_off_stop_nobody():
+def test_failed_and_backing_off_work_blocks_nothing():
     waiting = [workload("fails").cpu(5).fail_if_short(), workload("later").cpu(1).backing_off(9)]
     result = run([node("n").cpu(4), node("m").cpu(8).used(cpu=7)], *waiting, workload("fits").cpu(1).created(-1))
     assert outcomes(result)["fits"] == "placed"
@@ -188,7 +188,7 @@ def test_an_unplaced_workload_is_refunded_and_lets_others_of_the_tenant_in(compi
     assert not result.refused
 
 
-def test_tasks_that_may_start_apart_are_placed_as_far_as_the_quota_reaches():
+def test_independent_tasks_are_placed_up_to_the_quota():
     usage = limited(cpu=3000)
     result = run([node("n").cpu(8)], workload("many").cpu(1).replicas(5), usage=usage)
     (decision,) = result.decisions

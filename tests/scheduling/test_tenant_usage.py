@@ -54,7 +54,7 @@ def test_a_workload_on_a_node_counts_as_one_session():
     assert usage.used_by(USER)["sessions"] == 1
 
 
-def test_private_work_is_counted_apart_and_its_amounts_nowhere():
+def test_private_work_counts_in_its_own_limit_and_not_by_amount():
     usage = Usage()
     private = replace(WORK, private=True)
     usage.charge(private)

@@ -268,7 +268,7 @@ async def test_a_changed_password_revokes_keypairs_if_asked_to(world: World) -> 
     assert (await mine.ask("POST", "/api/workloads", WORK, again))[0] == 202
 
 
-async def test_keypairs_that_nobody_uses_are_reported(world: World) -> None:
+async def test_unused_keypairs_are_reported(world: World) -> None:
     mine = await tenants(world, "ada")
     unused, _ = await make(world, mine.login, name="forgotten")
     assert (await mine.ask("GET", "/api/auth/me"))[0] == 200
@@ -281,7 +281,7 @@ async def test_keypairs_that_nobody_uses_are_reported(world: World) -> None:
     assert shown["unused_since"] == shown["last_used_at"] is not None
 
 
-async def test_null_takes_a_policy_away(world: World) -> None:
+async def test_null_removes_a_policy(world: World) -> None:
     mine = await tenants(world, "ada")
     admin = await world.admin()
     assert (await mine.ask("POST", "/api/policies", {"name": "small", "rules": {"max_sessions": 1}}, admin))[0] == 201

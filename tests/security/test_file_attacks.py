@@ -98,9 +98,7 @@ SECRET = order(
 )
 
 
-def test_a_secret_is_not_written_through_a_link_in_a_folder_that_somebody_else_made(
-    root: Path, victim: Path, node_id: UUID
-):
+def test_a_secret_is_not_written_through_a_link_in_a_foreign_folder(root: Path, victim: Path, node_id: UUID):
     planted = Path("/dev/shm", f"mooring-{node_id}", SECRET.task_id.hex, "main")
     act(f"mkdir -p {planted} && ln -s {victim}/shadow {planted}/shadow")
     found = containers_of(root, node_id)
@@ -118,7 +116,7 @@ def test_a_secret_is_not_written_through_a_link_in_a_folder_that_somebody_else_m
 @pytest.mark.parametrize(
     "plant", ["ln -s {victim} {name}", "touch {name}", "mkdir {name}", "mkfifo {name}"], ids=lambda each: each[:6]
 )
-def test_nobody_can_keep_a_node_from_having_a_folder_for_secrets(root: Path, victim: Path, node_id: UUID, plant: str):
+def test_a_foreign_folder_cannot_block_the_folder_for_secrets(root: Path, victim: Path, node_id: UUID, plant: str):
     act(plant.format(victim=victim, name=f"/dev/shm/mooring-{node_id}"))
     for _ in range(2):
         found = containers_of(root, node_id)
@@ -211,7 +209,7 @@ def test_a_tree_deeper_than_the_limits_on_open_files_and_recursion_is_removed(ro
 # Volumes
 
 
-def test_no_link_on_the_way_to_a_shared_volume_is_followed(root: Path, victim: Path, writable: Path):
+def test_no_link_on_the_path_to_a_shared_volume_is_followed(root: Path, victim: Path, writable: Path):
     volume = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(writable))
     project = uuid4()
     target = victim / str(project) / str(volume.volume_id)
@@ -292,7 +290,7 @@ def test_pins_of_tasks_that_are_not_known_any_more_are_released_and_delete_nothi
         (0, 0o711, 0o777, "other users can replace what is in"),
     ],
 )
-def test_a_root_agent_keeps_nothing_in_a_folder_that_somebody_else_can_replace(
+def test_a_root_agent_refuses_a_folder_that_others_can_replace(
     top: Path, owner_uid: int, mode: int, above: int, reason: str
 ):
     folder = top / "above" / "agent"
@@ -313,7 +311,7 @@ def test_a_root_agent_keeps_its_folder_where_only_it_can_replace_it(top: Path):
     assert prepared(top / "link" / "agent").tasks == folder / "tasks"
 
 
-def test_a_root_agent_follows_no_link_to_its_folder_that_somebody_else_can_replace(top: Path, victim: Path):
+def test_a_root_agent_follows_no_link_to_its_folder_that_others_can_replace(top: Path, victim: Path):
     shared = top / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

@@ -36,7 +36,7 @@ async def records(world: World) -> list[dict[str, Any]]:
     return found
 
 
-async def test_nobody_locks_out_another_users_account(world: World) -> None:
+async def test_a_user_cannot_lock_out_another_account(world: World) -> None:
     await world.user("ada")
     for _ in range(5):
         assert await attempt(world, "198.51.100.9", "ada", "guess") == 401
@@ -128,7 +128,7 @@ async def test_password_and_key_changes_and_reads_of_secrets_by_administrators_l
 
 
 @pytest.mark.slow
-async def test_a_flood_of_logins_from_one_address_keeps_nobody_else_waiting(world: World) -> None:
+async def test_a_flood_of_logins_from_one_address_delays_no_other_address(world: World) -> None:
     await world.user("ada")
     verified = asyncio.Event()
     passwords = world.services.passwords

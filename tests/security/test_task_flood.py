@@ -60,7 +60,7 @@ async def test_a_batch_of_many_large_arrays_is_refused_as_a_whole(world: World):
     assert {name: after[name] for name in ("workloads", "tasks")} == {n: before[n] for n in ("workloads", "tasks")}
 
 
-async def test_tasks_above_the_limit_of_a_user_are_refused_until_others_are_gone(world: World):
+async def test_tasks_above_the_limit_of_a_user_are_refused_until_others_have_ended(world: World):
     mallory = await world.user("mallory")
     await limit(world, user="mallory", max_pending_tasks=25)
     first = await submit(world, mallory, array(20))

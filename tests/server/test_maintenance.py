@@ -50,7 +50,7 @@ async def test_a_database_is_checked_and_upgraded(tmp_path: Path):
     assert (await maintenance.upgrade(url)).current
 
 
-async def test_the_schema_of_a_newer_version_is_left_alone(tmp_path: Path):
+async def test_the_schema_of_a_newer_version_is_not_changed(tmp_path: Path):
     file = tmp_path / "new.db"
     url = f"sqlite+aiosqlite:///{file}"
     await maintenance.upgrade(url)

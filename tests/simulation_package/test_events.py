@@ -221,7 +221,7 @@ def test_gpu_jobs_get_the_model_that_they_ask_for_and_share_devices():
     assert [each.attempts[0].nodes for each in found] == [("t",), ("t",), ("t",), ("a",)]
 
 
-def test_share_without_room_on_one_device_counts_as_fragmented():
+def test_share_that_fits_on_no_single_device_counts_as_fragmented():
     # Both devices have 400 of 1000 left; the requests of 600 cannot use them.
     jobs = [gpu_job(0, 0, 600, run=None), gpu_job(1, 0, 600, run=None), gpu_job(2, 10, 600, run=None)]
     scenario = Scenario([gpu_node("a", 2, "A100")], jobs, {"default": POLICY}, until=20)

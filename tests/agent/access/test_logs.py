@@ -54,7 +54,7 @@ def test_a_line_longer_than_a_file_is_cut_into_files(tmp_path):
     assert read_all(LogReader(tmp_path / "output.log", 3)) == b"x" * 150
 
 
-def test_a_single_file_is_begun_anew(tmp_path):
+def test_a_single_file_starts_over(tmp_path):
     log = rotated(tmp_path / "output.log", count=1)
     log.write(lines(50))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["output.log", "output.log.times"]
@@ -83,7 +83,7 @@ def test_a_log_that_does_not_exist_yet_is_empty_and_then_read(tmp_path):
     assert reader.read(10) == b"now\n"
 
 
-def test_a_reader_goes_on_through_rotations(tmp_path):
+def test_a_reader_continues_through_rotations(tmp_path):
     log = rotated(tmp_path / "output.log")
     log.write(lines(3))
     reader = LogReader(tmp_path / "output.log", 3)

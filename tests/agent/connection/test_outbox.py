@@ -37,7 +37,7 @@ def test_reports_are_numbered_upwards():
     assert numbers == sorted(set(numbers))
 
 
-def test_an_end_that_nobody_saw_run_is_reached_through_running():
+def test_an_end_without_an_observed_run_is_reported_through_running():
     outbox, task = Outbox(), uuid4()
     statuses(outbox, finding(task, "PREPARING"))
     assert statuses(outbox, finding(task, "SUCCEEDED", ran=True, gone=True)) == ["RUNNING", "SUCCEEDED"]
@@ -49,7 +49,7 @@ def test_an_end_after_running_was_said_comes_alone():
     assert statuses(outbox, finding(task, "FAILED", ran=True, gone=True)) == ["FAILED"]
 
 
-def test_a_received_end_is_over_only_when_nothing_is_left():
+def test_a_received_end_is_complete_only_when_nothing_remains():
     outbox, task = Outbox(), uuid4()
     first = outbox.offer([finding(task, "FAILED")])
     second = outbox.offer([finding(task, "FAILED", gone=True)])

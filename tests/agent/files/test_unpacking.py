@@ -70,7 +70,7 @@ def test_everything_but_the_top_belongs_to_the_user_of_the_task(target: Path):
 
 
 @ROOT_ONLY
-def test_no_folder_is_entered_again_after_it_was_given_away(target: Path):
+def test_no_folder_is_entered_again_after_its_owner_changed(target: Path):
     # `-` and `.` sort before `/`, so these names come between a folder and its content.
     paths = ["a/z", "a-b/c", "a.d/e/f", "a/b/c", "a/b-c/d", "a.d/e.f"]
     unpacked(target, *map(file, paths), Entry(path="a", kind="folder"), ownership=Ownership(1234, 1235))

@@ -59,7 +59,7 @@ def test_a_shared_volume_is_in_the_folder_of_its_pool_where_the_node_allows_that
     other.remove(removed(volume))
 
 
-def test_a_link_that_somebody_left_on_the_way_to_a_volume_is_not_followed(tmp_path: Path):
+def test_a_link_on_the_path_to_a_volume_is_not_followed(tmp_path: Path):
     root, disk, secret = (tmp_path / name for name in ("agent", "disk", "secret"))
     volume = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(disk))
     target = secret / str(volume.volume_id)

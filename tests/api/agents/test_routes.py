@@ -103,7 +103,7 @@ async def test_an_agent_comes_again_where_the_database_does_not_answer(
 
 
 @on_sqlite
-async def test_nothing_goes_on_for_an_agent_that_left(harness: Harness):
+async def test_no_background_work_remains_for_a_disconnected_agent(harness: Harness):
     await harness.node("n1", cpu=8)
     before = asyncio.all_tasks()
     await hold_conversation(harness, HELLO)

@@ -31,7 +31,7 @@ async def test_the_given_password_is_the_admins_and_later_starts_change_nothing(
     assert not await verified(database, "another one")
 
 
-async def test_of_starts_at_once_one_gives_out_the_password_that_works(database: Database, migrated_url: str):
+async def test_one_of_several_concurrent_starts_prints_the_valid_password(database: Database, migrated_url: str):
     others = [Database(migrated_url) for _ in range(3)]
     given = await asyncio.gather(*(start(other) for other in (database, *others)))
     for other in others:

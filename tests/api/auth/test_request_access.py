@@ -102,7 +102,7 @@ async def test_users_are_made_with_a_password_that_is_shown_once(world: World):
     assert (again.status_code, again.json()["code"]) == (409, "user-exists")
 
 
-async def test_the_only_admin_cannot_be_taken_away(world: World):
+async def test_the_only_admin_cannot_be_removed(world: World):
     admin = await world.admin()
     for change in ({"role": "user"}, {"active": False}):
         answer = await world.client.patch("/api/users/admin", json=change, headers=admin)

@@ -25,7 +25,7 @@ def test_the_first_start_makes_a_key_that_only_its_owner_can_read(tmp_path: Path
     assert [path.name for path in file.parent.iterdir()] == [FILE_NAME]
 
 
-def test_of_many_first_starts_at_once_all_get_the_same_key(tmp_path: Path):
+def test_concurrent_first_starts_share_one_key(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: signing.load(tmp_path).ids, range(8)))
     assert found == [found[0]] * 8

@@ -33,7 +33,7 @@ def test_an_uploaded_folder_is_named_in_the_request(server: FakeServer, mooring:
     assert server.last("POST", "/api/sessions").body["files"] == UPLOAD
 
 
-def test_without_a_terminal_nobody_is_asked_and_the_option_is_named(
+def test_without_a_terminal_the_option_is_named_instead_of_a_question(
     server: FakeServer, mooring: Mooring, folder: Path
 ) -> None:
     ran = mooring("run", "--", "python3", "train.py")

@@ -53,7 +53,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("members", HOSTILE.values(), ids=HOSTILE)
-def test_nothing_is_written_but_what_was_asked_for(home: Path, members: list[tuple[str, bytes, str]]) -> None:
+def test_only_the_requested_path_is_written(home: Path, members: list[tuple[str, bytes, str]]) -> None:
     with pytest.raises(MooringError) as refused:
         fetched(archive(*members), "results/out", home)
     assert refused.value.code == "files-refused"

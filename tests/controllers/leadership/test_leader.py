@@ -100,7 +100,7 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harness: Harn
 
 
 @on_sqlite
-async def test_a_leader_that_is_deposed_ends_and_says_who_leads(harness: Harness):
+async def test_a_deposed_leader_stops_and_names_the_new_one(harness: Harness):
     signal = Signal()
     leader = leader_of(harness.database, signal)
     leading = asyncio.create_task(leader.run())
@@ -380,9 +380,7 @@ async def test_a_leader_that_resigns_lets_the_others_go_first_and_may_lead_again
 
 
 @on_sqlite
-async def test_every_loop_goes_on_after_an_error_and_says_what_it_was(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-):
+async def test_every_loop_continues_after_an_error_and_reports_it(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mooring.controllers.leadership.controller_manager._LATER_SECONDS", 0.0)
     monkeypatch.setattr("mooring.controllers.leadership.loops._FIRST_PAUSE_SECONDS", 0.01)
     really = keep_running

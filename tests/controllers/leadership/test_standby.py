@@ -80,7 +80,7 @@ async def test_a_new_leader_knows_the_stored_reasons_of_pending_work(
 
 
 @pytest.mark.parametrize("table", [node_resources, tenant_resources], ids=["a node", "a tenant"])
-async def test_a_view_with_other_sums_than_the_store_is_read_anew(harness: Harness, standby: Standby, table):
+async def test_a_mirror_whose_sums_differ_from_the_store_is_loaded_again(harness: Harness, standby: Standby, table):
     await harness.node("n1", cpu=4)
     await harness.submit("first", cpu="1")
     await harness.place()

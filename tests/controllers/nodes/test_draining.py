@@ -91,7 +91,7 @@ async def test_placements_concern_the_loop_only_while_a_node_loses_tasks(harness
     assert loop.watching
 
 
-async def test_sessions_end_when_the_time_of_a_drain_is_over_and_go_on_elsewhere_if_they_can(
+async def test_sessions_are_stopped_at_the_timeout_of_a_drain_and_requeued_if_possible(
     harness: Harness, clock: Clock, loop: DrainingLoop
 ):
     node = await harness.node("n1")
@@ -214,7 +214,7 @@ async def test_sessions_are_warned_of_a_drain_that_will_end_them(harness: Harnes
     assert desired.deadline_at == until
 
 
-async def test_a_taint_evicts_what_does_not_tolerate_it(harness: Harness, clock: Clock, loop: DrainingLoop):
+async def test_a_taint_evicts_tasks_without_a_toleration(harness: Harness, clock: Clock, loop: DrainingLoop):
     node = await harness.node("n1")
     service = await harness.submit("web")
     [replica] = await harness.run(service)

@@ -111,7 +111,7 @@ async def test_a_suspect_node_that_stays_silent_is_lost(harness: Harness, clock:
 
 
 @on_sqlite
-async def test_a_draining_node_that_was_suspect_goes_on_draining(harness: Harness, clock: Clock):
+async def test_a_draining_node_that_was_suspect_continues_draining(harness: Harness, clock: Clock):
     loop = harness.nodes_loop(TIMEOUT)
     node_id = await harness.node("n1", seen_at=clock.pass_seconds(TIMEOUT))
     clock.pass_seconds(SUSPECT + 1)
@@ -173,7 +173,7 @@ async def test_a_heartbeat_in_time_prevents_it(harness: Harness, clock: Clock):
 
 
 @on_sqlite
-async def test_after_a_start_agents_get_the_time_to_come_back(harness: Harness, clock: Clock):
+async def test_after_a_start_agents_get_time_to_reconnect(harness: Harness, clock: Clock):
     node_id = await harness.node("n1", seen_at=clock() - timedelta(hours=1))
     loop = harness.nodes_loop(TIMEOUT)
     clock.pass_seconds(TIMEOUT - 1)
@@ -240,7 +240,7 @@ async def test_a_task_that_was_bound_while_its_node_was_lost_is_lost_as_well(har
 
 
 @on_sqlite
-async def test_a_node_that_returns_takes_work_again_and_frees_what_is_gone(harness: Harness, clock: Clock):
+async def test_a_node_that_returns_accepts_work_and_frees_ended_tasks(harness: Harness, clock: Clock):
     node_id = await harness.node("n1", cpu=1, seen_at=clock())
     service = await harness.submit("web")
     [lost] = await harness.run(service)

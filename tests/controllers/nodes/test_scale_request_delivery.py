@@ -107,7 +107,7 @@ async def present(harness: Harness) -> list[ScaleRequest]:
         return await scale_requests.newest(connection, pool=None, limit=10)
 
 
-async def test_a_request_is_delivered_with_what_its_nodes_are_to_be(
+async def test_a_request_is_delivered_with_the_properties_of_its_nodes(
     harness: Harness, time: Time, controller: Controller, url: str
 ):
     request = await ask(harness)

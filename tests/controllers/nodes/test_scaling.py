@@ -186,7 +186,7 @@ async def test_a_pool_without_templates_says_so(world: World):
 
 
 @on_sqlite
-async def test_no_nodes_are_asked_for_beyond_what_tenants_may_use(world: World):
+async def test_no_nodes_are_requested_beyond_the_limits_of_tenants(world: World):
     await world.template(cpu=4)
 
     async def limit(connection: Connection) -> None:
@@ -200,7 +200,7 @@ async def test_no_nodes_are_asked_for_beyond_what_tenants_may_use(world: World):
 
 
 @on_sqlite
-async def test_limits_of_templates_and_pools_hold_with_what_is_on_its_way(world: World):
+async def test_limits_of_templates_and_pools_include_requested_nodes(world: World):
     await world.template(cpu=4, most=1)
     await world.harness.submit("w1", cpu=4, on_insufficient=GROW)
     assert shown(await world.iterate()) == [("small", 1, 0, "REQUESTED")]
@@ -280,7 +280,7 @@ async def test_nodes_that_were_there_before_and_other_nodes_satisfy_nothing(worl
 
 
 @on_sqlite
-async def test_refused_templates_are_left_alone_until_they_are_put_again(world: World):
+async def test_refused_templates_are_not_used_until_they_are_set_again(world: World):
     await world.template(cpu=4)
     work = await world.harness.submit("w1", cpu=4, on_insufficient=GROW)
     [request] = await world.iterate()
@@ -399,7 +399,7 @@ async def test_work_that_no_node_would_help_keeps_none_and_other_work_that_waits
 
 
 @on_sqlite
-async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: World):
+async def test_unrequested_nodes_and_the_minimum_number_stay(world: World):
     await world.join("own")
     await grown(world, least=2)
     world.time.forward(7200)

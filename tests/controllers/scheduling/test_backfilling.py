@@ -225,9 +225,7 @@ async def test_work_starts_by_the_first_start_that_was_planned_for_it(
 
 
 @on_sqlite
-async def test_a_plan_knows_which_ports_come_back_and_withholds_no_more(
-    harness: Harness, loop: SchedulingLoop, hands: Hands
-):
+async def test_a_plan_withholds_only_ports_that_are_not_released(harness: Harness, loop: SchedulingLoop, hands: Hands):
     await harness.node("n1", cpu=16)
     port = Constraints(host_ports=(HostPort(8080),))
     first = await harness.submit("first", cpu=1, schedule=ScheduleOptions(time_limit_seconds=HOUR), constraints=port)
@@ -248,7 +246,7 @@ async def test_a_plan_knows_which_ports_come_back_and_withholds_no_more(
 
 
 @on_sqlite
-async def test_work_that_lacks_what_no_end_brings_back_says_why_it_has_no_planned_start(
+async def test_work_without_a_planned_start_says_which_capacity_is_never_released(
     harness: Harness, loop: SchedulingLoop
 ):
     await harness.node("n1", cpu=4)

@@ -65,7 +65,7 @@ async def test_selectors_and_spread_hold_over_node_labels(harness: Harness):
     assert (zones.count("x"), zones.count("y")) == (2, 2)
 
 
-async def test_ports_of_a_node_are_given_to_one_task_at_a_time_and_come_back(harness: Harness):
+async def test_a_node_port_belongs_to_one_task_and_is_released_at_its_end(harness: Harness):
     node_id = await harness.node("a")
     constraints = wishes({"ports": 2, "host_ports": [{"port": 8080}]})
     first = await harness.submit("first", constraints=constraints)

@@ -111,7 +111,7 @@ async def test_a_gang_starts_when_all_its_agents_are_ready(leader: Leader):
     assert await harness.findings() == []
 
 
-async def test_a_hold_whose_time_is_over_is_given_up_as_a_whole(leader: Leader):
+async def test_an_expired_hold_is_released_as_a_whole(leader: Leader):
     harness = leader.harness
     gang = await leader.hold()
     await leader.prepared((await harness.tasks(gang))[0].id)
@@ -213,7 +213,7 @@ async def test_a_task_that_cannot_be_prepared_is_requeued_at_lower_priority_if_t
     assert await harness.findings() == []
 
 
-async def test_failures_to_prepare_are_counted_anew_after_a_success(leader: Leader):
+async def test_failures_to_prepare_are_reset_by_a_success(leader: Leader):
     harness = leader.harness
     service = await harness.submit("service")
     await leader.scheduling.once()
@@ -317,7 +317,7 @@ async def test_a_bind_without_its_hold_is_refused_with_a_code_of_its_own(leader:
     assert (expired.value.code, unknown.value.code) == ("hold-expired", "hold-unknown")
 
 
-async def test_a_leader_that_comes_later_goes_on_with_the_holds(leader: Leader):
+async def test_a_new_leader_continues_with_the_holds(leader: Leader):
     harness = leader.harness
     gang = await leader.hold()
     await leader.prepared(*(task.id for task in await harness.tasks(gang)))

@@ -101,7 +101,7 @@ async def test_a_pool_that_refuses_confirms_no_booking_over_open_ended_work(port
 
 
 @on_sqlite
-async def test_nobody_ends_the_work_of_others_by_booking_its_capacity_unless_the_pool_says_so(port: Port):
+async def test_a_booking_displaces_the_work_of_others_only_if_the_pool_allows_it(port: Port):
     await port.harness.set_options()
     web = await service(port, "web", cpu=8)
     await iterate(port)

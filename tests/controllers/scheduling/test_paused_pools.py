@@ -100,7 +100,7 @@ async def test_held_capacity_is_not_taken_during_a_pause(harness: Harness, loop:
 
 
 @on_sqlite
-async def test_nobody_has_to_leave_for_work_of_a_paused_pool(harness: Harness, loop: SchedulingLoop):
+async def test_work_of_a_paused_pool_preempts_nothing(harness: Harness, loop: SchedulingLoop):
     change = PoolChange.model_validate({"preemption": {"mode": "requeue"}})
     await PoolAdmin(harness.database).change("default", change)
     await harness.node("n1", cpu=1)

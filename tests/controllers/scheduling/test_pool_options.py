@@ -282,7 +282,7 @@ async def test_a_selector_plugin_of_a_pool_chooses_the_node(harness: Harness, lo
 
 
 @on_sqlite
-async def test_the_sequencer_says_who_is_next(harness: Harness, loop: SchedulingLoop):
+async def test_the_sequencer_decides_the_order(harness: Harness, loop: SchedulingLoop):
     await harness.node("n", cpu=1)
     await change(harness, sequencer="lifo")
     first, second = await harness.submit("first"), await harness.submit("second")

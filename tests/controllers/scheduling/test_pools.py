@@ -35,7 +35,7 @@ async def test_a_changed_profile_holds_from_the_next_pass_on(harness: Harness):
     assert placed == ["big", "small", "big"]
 
 
-async def test_round_robin_goes_on_after_a_restart(harness: Harness):
+async def test_round_robin_continues_after_a_restart(harness: Harness):
     for name in ("a", "b", "c"):
         await harness.node(name, cpu=64, memory="256Gi")
     await PoolAdmin(harness.database).change("default", PoolChange(profile="round_robin"))

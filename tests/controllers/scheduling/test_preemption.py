@@ -79,7 +79,7 @@ async def cluster(harness: Harness) -> AsyncIterator[Cluster]:
     made.scheduling.close()
 
 
-async def test_nobody_leaves_where_the_pool_does_not_allow_it(cluster: Cluster):
+async def test_nothing_is_preempted_where_the_pool_forbids_it(cluster: Cluster):
     low = await cluster.occupy("low", replicas=2)
     urgent = await cluster.ask()
     assert await cluster.harness.statuses(urgent) == ["PENDING"]
@@ -123,7 +123,7 @@ async def test_a_placement_stands_beside_a_preemption_in_the_same_pass(cluster: 
     assert await harness.findings() == []
 
 
-async def test_in_the_mode_terminate_victims_end_for_good(cluster: Cluster):
+async def test_in_the_mode_terminate_victims_are_not_requeued(cluster: Cluster):
     harness = cluster.harness
     await cluster.allow(mode="terminate")
     low = await cluster.occupy("low")
@@ -160,7 +160,7 @@ async def test_a_deployment_loses_single_replicas_unless_it_is_a_gang(
     assert [status for status in await cluster.harness.statuses(service) if status == "RUNNING"] == left
 
 
-async def test_a_gang_that_had_to_leave_comes_back_as_a_whole(cluster: Cluster):
+async def test_a_preempted_gang_is_requeued_as_a_whole(cluster: Cluster):
     harness = cluster.harness
     await cluster.allow()
     gang = await cluster.occupy("gang", replicas=2, gang=True)
@@ -285,7 +285,7 @@ async def test_a_cancelled_preemptor_releases_its_hold(cluster: Cluster):
     assert await harness.findings() == []
 
 
-async def test_the_mirror_tells_who_may_leave_as_it_changes(cluster: Cluster):
+async def test_the_mirror_keeps_the_preemption_candidates_current(cluster: Cluster):
     """The mirror reads running tasks once a pool allows preemption, and follows them from the feed."""
     harness = cluster.harness
     low = await cluster.occupy("low")
@@ -318,7 +318,7 @@ async def test_victims_leave_their_devices_to_the_preemptor(cluster: Cluster):
 
 
 @on_sqlite
-async def test_a_project_takes_back_what_it_is_guaranteed_of_what_another_borrowed(harness: Harness, cluster: Cluster):
+async def test_a_project_reclaims_its_guarantee_from_a_borrower(harness: Harness, cluster: Cluster):
     lender = harness.principal
 
     async def lend(connection: Connection) -> Principal:

@@ -204,7 +204,7 @@ async def test_a_reason_is_not_written_again_for_amounts_that_moved(harness: Har
     assert (await harness.workload(waits)).version == version
 
 
-async def test_another_policy_makes_what_waits_in_its_pool_worth_a_try(harness: Harness, iterations: Iterations):
+async def test_a_changed_policy_requeues_the_work_of_its_pool(harness: Harness, iterations: Iterations):
     await harness.submit("w")
     await iterations.loop.once()
     passes = iterations.loop.passes

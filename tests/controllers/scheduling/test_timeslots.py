@@ -427,7 +427,7 @@ async def test_a_booking_leaves_a_node_where_work_is_to_run_for_longer_than_it_w
     assert await port.placements(booked) == {"b": 1}
 
 
-async def test_nobody_is_displaced_for_work_that_would_run_into_a_booking(port: Port):
+async def test_work_that_would_overlap_a_booking_preempts_nothing(port: Port):
     await port.harness.set_options(preemption={"mode": "requeue"})
     running = await port.submit("running", cpu=8, limit=1800, priority=1)
     await port.iterate()

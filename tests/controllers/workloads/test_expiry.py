@@ -314,7 +314,7 @@ async def test_dependents_of_dependents_follow_and_the_reason_names_the_first(ha
     assert await harness.findings() == []
 
 
-async def test_the_mirror_reads_those_again_who_waited_for_an_end(harness: Harness):
+async def test_the_mirror_reads_dependents_again_after_an_end(harness: Harness):
     await harness.node("n1")
     first = await job(harness, "first", singleton="turn")
     [task] = await harness.run(first)

@@ -116,7 +116,7 @@ async def test_silence_of_the_node_is_no_proof_of_idleness(harness: Harness, day
 
 
 @on_sqlite
-async def test_sessions_without_such_a_timeout_are_left_alone(harness: Harness, day: Day):
+async def test_sessions_without_an_idle_timeout_are_not_changed(harness: Harness, day: Day):
     await harness.node("n1")
     workload_id = await harness.submit("job", kind=Kind.SESSION)
     [task] = await harness.run(workload_id)

@@ -45,13 +45,13 @@ def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1
         pytest.param(ended(T.CANCELLED, 9), None, id="stopped by us"),
     ],
 )
-def test_only_what_fails_soon_after_its_start_is_delayed(task: EndedTask, seconds: float | None):
+def test_only_tasks_that_fail_soon_after_their_start_are_delayed(task: EndedTask, seconds: float | None):
     expected = None if seconds is None else NOW + timedelta(seconds=seconds)
     assert not_before(task, NOW) == expected
 
 
 @on_sqlite
-async def test_a_replica_that_ended_is_replaced_and_others_go_on(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+async def test_an_ended_replica_is_replaced_and_others_continue(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     at = datetime.fromisoformat("2030-01-01T00:00:00+00:00")
     monkeypatch.setattr(lifecycle, "now", lambda: at)
     await harness.node("n1")

@@ -93,7 +93,7 @@ async def test_work_of_a_lost_node_waits_again_under_the_same_id(harness: Harnes
 
 
 @on_sqlite
-async def test_nobody_waits_at_an_interactive_session_any_more(harness: Harness):
+async def test_a_lost_interactive_session_is_not_requeued(harness: Harness):
     await harness.node("n1")
     job = await session(harness, type="interactive")
     [task] = await harness.run(job)

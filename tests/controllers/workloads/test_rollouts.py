@@ -212,7 +212,7 @@ async def test_a_node_that_is_lost_in_the_middle_does_not_keep_it_from_its_end(y
     await yard.sound()
 
 
-async def test_another_leader_goes_on_where_the_first_was_deposed(yard: Yard):
+async def test_a_new_leader_continues_the_rollout_of_a_deposed_one(yard: Yard):
     await yard.deploy(replicas=3)
     await yard.update()
     await yard.settle()
@@ -301,7 +301,7 @@ async def test_failures_of_old_tasks_do_not_delay_the_newest_revision(yard: Yard
 
 
 @on_sqlite
-async def test_a_pause_rests_and_going_on_goes_on(yard: Yard):
+async def test_a_rollout_can_be_paused_and_resumed(yard: Yard):
     await yard.deploy(replicas=3)
     await yard.update()
     await yard.settle()
@@ -365,7 +365,7 @@ async def test_scaling_in_the_middle_ends_at_the_new_number(yard: Yard):
     await yard.sound()
 
 
-async def test_a_deployment_whose_update_stalled_grows_by_what_works(yard: Yard):
+async def test_a_stalled_deployment_scales_up_by_the_working_revision(yard: Yard):
     harness = yard.harness
     await yard.deploy(replicas=2)
     yard.broken = {2}

@@ -100,7 +100,7 @@ def test_a_person_gives_the_unit_of_bytes(written: str | int, advice: str):
     assert refused.value.message.endswith(f"write {advice}")
 
 
-def test_amounts_with_a_unit_and_those_of_other_slots_need_no_more():
+def test_amounts_with_a_unit_and_those_of_other_slots_are_accepted():
     memory = slot_type("memory")
     assert memory.parse_with_unit("2Gi") == memory.parse_with_unit("2GiB") == 2 << 30
     assert memory.parse_with_unit("2048B") == memory.parse("2048") == memory.parse(2048) == 2048

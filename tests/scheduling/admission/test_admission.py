@@ -91,7 +91,7 @@ def test_violations_of_all_levels_are_returned_at_once_with_names_and_amounts():
     assert answer.awaits == Awaits(tenants=frozenset({USER, PROJECT}))
 
 
-def test_a_request_above_equal_limits_of_two_levels_is_told_once_and_needs_a_change():
+def test_a_request_above_equal_limits_of_two_levels_is_listed_once_and_needs_a_change():
     usage = Usage()
     usage.update(USER, limits={"cpu": 3000}, used={}, name="ann")
     usage.update(PROJECT, limits={"cpu": 3000}, used={}, name="vision")
@@ -101,7 +101,7 @@ def test_a_request_above_equal_limits_of_two_levels_is_told_once_and_needs_a_cha
     assert answer.awaits == Awaits(tenants=frozenset({USER, PROJECT}))
 
 
-def test_a_look_is_recorded_with_its_time_who_passed_it_and_why_others_did_not():
+def test_an_admission_check_records_its_time_and_the_validators_that_passed_or_failed():
     admission = Admission(AdmissionContext(NOW))
     due = NOW + timedelta(hours=1)
     answer = rejected(admission.admit(work(starts_at=due)))
@@ -144,7 +144,7 @@ def test_admitted_work_counts_against_the_next_until_it_is_refunded():
     admitted(admission.admit(work("second")))
 
 
-def test_tasks_that_may_start_apart_are_cut_to_what_limits_leave_a_gang_is_not():
+def test_independent_tasks_are_cut_to_the_remaining_limit_and_gangs_are_not():
     usage = Usage()
     usage.update(PROJECT, limits={"cpu": 10_000}, name="vision")
     admission = Admission(AdmissionContext(NOW, usage))
@@ -172,7 +172,7 @@ def test_an_array_has_no_more_tasks_on_nodes_than_it_wishes():
     assert answer.awaits == Awaits(workloads=frozenset({full.id}))
 
 
-def test_of_tasks_that_are_cut_those_come_first_that_need_not_wait():
+def test_of_cut_tasks_those_that_need_not_wait_come_first():
     later = Task(id_of("a"), 0, not_before=NOW + timedelta(seconds=5))
     now = Task(id_of("b"), 1, not_before=NOW)
     admission = Admission(AdmissionContext(NOW))
@@ -189,7 +189,7 @@ def test_limits_hold_in_a_pass_even_where_they_are_only_asked_at_submission():
     assert (answer.reason.code, answer.reason.by) == ("quota-exceeded", "quota")
 
 
-def test_a_dependency_names_what_is_not_met_and_who_is_before():
+def test_a_dependency_names_unmet_conditions_and_earlier_singletons():
     open_one = Dependency(id_of("prepare"), "prepare", Condition.AFTER_OK, WorkloadStatus.RUNNING)
     broken = Dependency(id_of("train"), "train", Condition.AFTER_OK, WorkloadStatus.FAILED)
     met = Dependency(id_of("fetch"), "fetch", Condition.AFTER_FAIL, WorkloadStatus.EXPIRED)
@@ -222,7 +222,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("moment", list(Moment))
-def test_a_validator_that_raises_is_named_and_nobody_passes_it(moment: Moment):
+def test_a_validator_that_raises_is_named_and_rejects_all(moment: Moment):
     admission = Admission(AdmissionContext(NOW, moment=moment), [*BUILT_IN_VALIDATORS, Broken()])
     message = "the validator 'moon_phase' raised ZeroDivisionError: no moon"
     if moment is Moment.SCHEDULING:

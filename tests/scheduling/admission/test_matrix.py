@@ -60,7 +60,7 @@ def rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "level", "moment", "private", "expected"), list(rows()))
-def test_a_validator_lets_in_up_to_its_limit(name: str, level: str, moment: Moment, private: bool, expected: str):
+def test_a_validator_admits_up_to_its_limit(name: str, level: str, moment: Moment, private: bool, expected: str):
     workload, context = case_of(name, LEVELS[level], private, moment)
     validator = next(each for each in BUILT_IN_VALIDATORS if each.name == name)
     policy = PoolPolicy("locality", validators=((name, (moment,)),))

@@ -60,7 +60,7 @@ def test_the_drained_go_first_then_the_most_expensive() -> None:
     assert [name for name, _ in advised(*nodes)] == ["d", "c", "a", "b"]
 
 
-def test_nobody_goes_while_work_waits_for_nodes_or_the_pool_has_just_changed() -> None:
+def test_no_node_is_removed_while_work_waits_or_after_a_recent_change() -> None:
     assert advised(use("a"), wanted=True) == []
     assert advised(use("a"), changed_at=NOW - timedelta(seconds=299)) == []
     assert advised(use("a"), changed_at=NOW - timedelta(seconds=300)) == [("a", Step.DRAIN)]

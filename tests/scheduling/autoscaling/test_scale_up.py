@@ -204,7 +204,7 @@ class TestOverPasses:
         first = ask(waiting, [SMALL, LARGE])
         assert not ask(waiting, after(first, [SMALL, LARGE])).additions
 
-    def test_only_what_came_since_is_asked_for(self) -> None:
+    def test_only_new_work_requests_nodes(self) -> None:
         waiting = [workload(f"w{number}").cpu(4) for number in range(3)]
         stocks = after(ask(waiting, [SMALL]), [SMALL])
         answer = ask([*waiting, workload("new").cpu(4)], stocks)
@@ -272,7 +272,7 @@ class TestTogether:
     def test_tasks_on_one_node_get_a_node_that_holds_them_all(self) -> None:
         assert asked(ask([workload("w").cpu(2).replicas(4).single_node()], [SMALL, LARGE])) == {"large": 1}
 
-    def test_tasks_apart_get_a_node_each(self) -> None:
+    def test_tasks_with_anti_affinity_get_a_node_each(self) -> None:
         assert asked(ask([workload("w").cpu(1).replicas(3).max_per_node(1)], [SMALL, LARGE])) == {"small": 3}
 
     def test_a_wish_to_spread_costs_no_nodes(self) -> None:

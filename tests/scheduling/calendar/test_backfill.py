@@ -218,7 +218,7 @@ def test_a_gang_that_waits_for_many_ends_has_a_plan():
     assert decided(scheduler, gang)["gang"].planned_start == NOW + timedelta(seconds=299)
 
 
-def test_work_that_no_node_can_ever_take_is_in_nobodys_way():
+def test_work_that_no_node_can_ever_take_blocks_nothing():
     scheduler = backfilling(node("n").cpu(4))
     decisions = decided(scheduler, workload("hopeless").cpu(8).created(2 * HOUR), workload("behind").cpu(1))
     assert placed(decisions) == {"behind"}

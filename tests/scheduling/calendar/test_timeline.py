@@ -158,7 +158,7 @@ def agree(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_row_with_many_bookings_is_the_same_changed_in_place_and_built_anew(seed: int):
+def test_a_row_changed_in_place_equals_a_rebuilt_one(seed: int):
     generator = random.Random(seed)
     timeline, core, rows = one_node(cores=64)
     row = int(rows[0])

@@ -114,7 +114,7 @@ def test_a_head_that_waits_for_a_device_without_an_end_holds_nothing_back_howeve
 
 
 @EITHER_WAY
-def test_a_gang_that_asks_for_the_whole_pool_behind_one_endless_task_stops_nobody(compiled: bool):
+def test_a_gang_for_the_whole_pool_behind_an_endless_task_blocks_nothing(compiled: bool):
     for head in (
         workload("head").cpu(4).replicas(2).gang(),
         workload("head").cpu(2).replicas(4).gang(),
@@ -219,7 +219,7 @@ def test_the_last_task_that_a_node_may_have_is_withheld_where_the_plan_needs_it(
 
 
 @EITHER_WAY
-def test_work_that_must_be_apart_from_planned_work_keeps_off_its_domain(compiled: bool):
+def test_work_with_anti_affinity_to_planned_work_avoids_its_domain(compiled: bool):
     nodes = [node("a").cpu(4).labels(zone="x"), node("b").cpu(8).labels(zone="x"), node("c").cpu(1).labels(zone="y")]
     apart = {"project": "p", "anti_affinity": (TaskTerm("zone", app("noise")),), "labels": (("app", "quiet"),)}
     for labels, seconds, expected in (

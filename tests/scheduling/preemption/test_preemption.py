@@ -92,7 +92,7 @@ def victims(decision: Decision) -> list[str]:
     return [names[victim.task_id] for victim in decision.victims]
 
 
-def test_without_a_policy_nobody_leaves():
+def test_without_a_policy_nothing_is_preempted():
     running_tasks = [running("a", "n")]
     given = Scheduler([machine(node("n").cpu(2), running_tasks)], running_tasks=running_tasks)
     assert decide(given, urgent()).outcome is Outcome.WAITING
@@ -112,7 +112,7 @@ def test_free_capacity_comes_before_victims():
 
 
 @pytest.mark.parametrize("priority", [10, 11])
-def test_nobody_leaves_for_the_same_or_a_lower_priority(priority):
+def test_equal_and_lower_priorities_preempt_nothing(priority):
     given = scheduler([node("n").cpu(2)], [running("a", "n", priority=priority)])
     assert decide(given, urgent()).outcome is Outcome.WAITING
 

@@ -52,14 +52,14 @@ BORROWED = [running(f"b{number}", "borrower", minutes=60 - number) for number in
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_lender_gets_back_what_it_is_guaranteed_and_the_newest_leave_first(compiled: bool):
+def test_a_lender_reclaims_its_guarantee_from_the_newest_tasks_first(compiled: bool):
     decision = scheduler(BORROWED, compiled=compiled).decide(of_project("mine", "lender", 2), NOW)
     assert (decision.outcome, victims(decision)) == (Outcome.RESERVED, ["b3"])
     decision = scheduler(BORROWED, compiled=compiled).decide(of_project("mine", "lender", 4), NOW)
     assert victims(decision) == ["b2", "b3"]
 
 
-def test_a_higher_priority_does_not_keep_what_is_borrowed():
+def test_a_higher_priority_does_not_protect_borrowed_capacity():
     important = [replace(running_task, priority=90) for running_task in BORROWED]
     assert victims(scheduler(important).decide(of_project("mine", "lender", 2, priority=0), NOW)) == ["b3"]
 
@@ -71,7 +71,7 @@ def test_work_that_would_exceed_its_guarantee_reclaims_nothing():
     assert stranger.outcome is Outcome.WAITING
 
 
-def test_nobody_falls_below_what_it_is_guaranteed():
+def test_no_project_falls_below_its_guarantee():
     within = [running("b0", "borrower", 4), running("x", "stranger", 4, preemptible=False)]
     assert scheduler(within).decide(of_project("mine", "lender", 2), NOW).outcome is Outcome.WAITING
     # 3 of its 7 cores are borrowed: one task of 2 may go, not two.

@@ -576,7 +576,7 @@ def half(request: pytest.FixtureRequest) -> World:
     return world
 
 
-def test_nobody_passes_the_rest_of_work_that_is_about_to_come_back(half: World):
+def test_work_does_not_pass_the_rest_of_work_about_to_be_requeued(half: World):
     assert half.iterate().tried == []
     assert half.iterate_by_timer().tried == []
     assert not half.pending_queue.has_more_work

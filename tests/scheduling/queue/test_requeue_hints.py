@@ -105,7 +105,7 @@ def test_smaller_work_may_fit():
     assert not worth(ResourcesFilter(), OwnChange(task(1), task(2)))
 
 
-def test_a_taint_that_is_gone_and_a_new_toleration_cure_what_taints_forbid():
+def test_a_removed_taint_and_a_new_toleration_requeue_the_work():
     tainted = replace(node("n").node, taints=(Taint("dedicated", "db"),))
     assert worth(TaintsFilter(), NodeChange(tainted, node("n").node))
     assert not worth(TaintsFilter(), NodeChange(node("n").node, tainted))
@@ -134,7 +134,7 @@ def test_a_port_is_cured_by_the_task_that_gives_it_up(
     assert worth(HostPortsFilter(), change, host_ports=(HostPort(80),)) is expected
 
 
-def test_any_port_cures_who_wants_some_of_a_range():
+def test_any_released_port_requeues_work_that_needs_ports_of_the_range():
     assert worth(HostPortsFilter(), TaskChange(task(host_ports=(HostPort(2000),)), None), ports_wanted=1)
 
 
@@ -163,7 +163,7 @@ def test_work_that_may_be_first_of_its_group_is_requeued_when_the_last_of_the_gr
     assert worth(TaskAffinityFilter(), moves, affinity=(BY_WEB,), labels=WEB)
 
 
-def test_one_of_the_terms_is_enough_to_keep_away():
+def test_one_anti_affinity_term_is_enough_to_exclude_a_node():
     leaves = TaskChange(task(labels=DB), None)
     assert worth(TaskAntiAffinityFilter(), leaves, anti_affinity=(BY_WEB, BY_DB))
 

@@ -162,7 +162,7 @@ async def test_columns_in_use_by_a_cancelled_dry_run_are_not_reused(harness: Har
 
 
 @on_sqlite
-async def test_after_a_long_silence_everything_is_read_anew(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+async def test_after_a_long_silence_everything_is_read_again(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     loads = []
     load = Mirror.load
 

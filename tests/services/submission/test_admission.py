@@ -84,7 +84,7 @@ async def test_a_workload_that_leaves_the_queue_admits_another(harness: Harness)
     assert await outcomes(submissions, harness.principal, request("b")) == ["b"]
 
 
-async def test_of_a_batch_the_others_go_on(harness: Harness):
+async def test_other_workloads_of_a_batch_are_accepted(harness: Harness):
     await give_policy(harness, "project", {"max_pending_slots": {"cpu": "4"}})
     sent = [{"name": name, **asking(cpu)} for name, cpu in (("a", "3"), ("b", "2"), ("c", "1"))]
     answer = await SubmissionService(harness.database).submit_batch(harness.principal, sent)

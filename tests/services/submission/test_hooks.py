@@ -46,7 +46,7 @@ async def test_a_hook_may_reject_and_receives_the_written_ids(harness: Harness):
     assert (seen[1]["name"], seen[1]["user"], seen[1]["tasks"]) == ("kind", "admin", 1)
 
 
-async def test_of_a_batch_only_those_are_refused_that_the_hook_refuses(harness: Harness):
+async def test_a_hook_refuses_single_workloads_of_a_batch(harness: Harness):
     hook = SimpleNamespace(pre_enqueue=lambda facts: "no" if facts["name"] == "b" else None)
     submissions = SubmissionService(harness.database, Hooks({"picky": hook}))
     sent = [{"name": name, "containers": [{"command": ["true"]}]} for name in "abc"]
@@ -73,7 +73,7 @@ async def test_a_hook_with_a_wrong_answer_is_named(harness: Harness):
         await submissions.submit(harness.principal, request("w"))
 
 
-async def test_a_hook_that_hangs_is_named_and_the_server_goes_on(harness: Harness):
+async def test_a_hook_that_hangs_is_named_and_the_server_continues(harness: Harness):
     released = threading.Event()
     submissions = SubmissionService(
         harness.database, Hooks({"slow": SimpleNamespace(pre_enqueue=lambda facts: released.wait())}, seconds=0.01)

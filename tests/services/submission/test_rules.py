@@ -68,7 +68,7 @@ def test_a_user_is_refused_and_an_admin_is_not(
     ("right", "request_body"),
     [(Right.PRIVATE, {"private": True}), (Right.SYSTEM, {"type": "system"}), (Right.DESIGNATE, {"placement": STRICT})],
 )
-def test_a_right_allows_what_its_name_says_and_no_more(right: Right, request_body: dict[str, Any]):
+def test_a_right_allows_only_its_own_requests(right: Right, request_body: dict[str, Any]):
     assert translated(Policy(rights=frozenset({right})), **request_body).name
     with pytest.raises(NotAllowed):
         translated(Policy(rights=frozenset(Right) - {right}), **request_body)

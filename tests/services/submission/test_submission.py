@@ -199,7 +199,7 @@ async def test_only_a_living_deployment_can_be_scaled(harness: Harness):
 
 
 @on_sqlite
-async def test_removing_a_running_workload_stops_it_in_the_name_of_who_asked(harness: Harness):
+async def test_removing_a_running_workload_records_the_requester(harness: Harness):
     await harness.node("n1")
     service = await harness.submit("web")
     [task] = await harness.run(service)

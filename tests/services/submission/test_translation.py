@@ -281,7 +281,7 @@ def test_a_group_becomes_constraints_that_know_its_owner():
         ({"script": "echo hello", "command": ["train.sh", "fast"]}, "trainsh"),
     ],
 )
-def test_a_made_up_name_says_what_runs(container: dict[str, Any], stem: str):
+def test_a_generated_name_is_derived_from_the_command(container: dict[str, Any], stem: str):
     name = translated(containers=[container]).name
     assert re.fullmatch(f"{stem}-[0-9a-f]{{8}}", name)
 

@@ -69,7 +69,7 @@ async def test_added_nodes_start_pending_work_now_instead_of_after_the_running_w
 
 
 @on_sqlite
-async def test_cancelled_work_makes_way(harness: Harness):
+async def test_cancelled_work_releases_its_capacity(harness: Harness):
     running = await full_node(harness)
     answer = await ask(harness, cancel=(running,))
     waiting = effects(answer)["waiting"]
@@ -91,7 +91,7 @@ async def test_failed_nodes_stop_their_work_which_starts_again_elsewhere(harness
 
 
 @on_sqlite
-async def test_removed_nodes_finish_their_work_and_take_no_more(harness: Harness):
+async def test_removed_nodes_finish_their_work_and_accept_none(harness: Harness):
     await full_node(harness)
     answer = await ask(harness, remove_nodes={"names": ["n1"]})
     assert answer.stopped == 0

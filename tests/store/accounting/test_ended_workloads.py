@@ -40,7 +40,7 @@ async def apply(harness: Harness, at: datetime, *changes: Change) -> None:
     await harness.database.write(lambda c: transitions.apply(c, changes, actor="test", now=at))
 
 
-async def test_it_says_whose_it_was_what_it_had_and_how_long_it_took(harness: Harness):
+async def test_a_record_has_the_owner_the_amounts_and_the_durations(harness: Harness):
     nodes = [await harness.node("n1"), await harness.node("n2")]
     workload_id, tasks = await submitted_at_noon(harness, "job", 3)
     decision = await decision_on(harness, workload_id, [nodes[0], nodes[1], nodes[0]])
@@ -62,7 +62,7 @@ async def test_it_says_whose_it_was_what_it_had_and_how_long_it_took(harness: Ha
     assert (found.wait_seconds, found.run_seconds) == (120, 600)
 
 
-async def test_the_peak_is_what_it_had_at_one_time_not_what_it_had_in_all(harness: Harness):
+async def test_the_peak_is_the_maximum_at_one_time_not_the_sum(harness: Harness):
     node = await harness.node("n1")
     workload_id, tasks = await submitted_at_noon(harness, "waves", 3)
     # One after the other, the second beginning at the moment when the first has gone, the third a little before.

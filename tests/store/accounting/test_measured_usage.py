@@ -109,7 +109,7 @@ async def test_the_use_of_a_workload_over_time_is_that_of_its_tasks_since_then(h
     assert late == [(MONDAY + 2 * MINUTE, "cpu", 1500)]
 
 
-async def test_counting_and_settling_days_keeps_what_was_measured(harness: Harness):
+async def test_counting_and_settling_days_keeps_measured_usage(harness: Harness):
     await harness.node("n1")
     task = await running(harness)
     await write(harness, Average(task.id, task.node_id, MONDAY + MINUTE, "cpu", 600, 60))

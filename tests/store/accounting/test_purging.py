@@ -142,7 +142,7 @@ async def test_batches_are_small_and_the_oldest_go_first(harness: Harness):
     assert await left(harness) == ["job-3"]
 
 
-async def test_earlier_attempts_of_what_lives_on_go_too(harness: Harness):
+async def test_earlier_attempts_of_active_work_are_purged_too(harness: Harness):
     workload_id = await ended(harness, "web", MONDAY + DAY, kind=Kind.DEPLOYMENT)
     await harness.replace_ended()
     await count_usage(harness)

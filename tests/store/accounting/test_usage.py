@@ -60,7 +60,7 @@ async def buckets(harness: Harness, slot: str = "cpu") -> dict[tuple[datetime, i
     return {(row.starts_at, row.amount): row.seconds for row in rows}
 
 
-async def test_a_use_over_midnights_counts_on_each_day_what_it_had_of_it(harness: Harness):
+async def test_usage_over_midnight_is_split_by_day(harness: Harness):
     await harness.node("n1")
     moment = timedelta(milliseconds=700)
     start, end = MONDAY + 22.5 * HOUR + moment, WEDNESDAY + 1.25 * HOUR + timedelta(milliseconds=200)
@@ -96,7 +96,7 @@ async def test_a_lost_task_costs_its_tenant_nothing_more_though_its_node_stays_c
 
 
 @on_sqlite
-async def test_a_day_is_settled_an_hour_after_its_end_and_then_stays_whatever_becomes_of_the_ledger(harness: Harness):
+async def test_a_settled_day_does_not_change_with_the_ledger(harness: Harness):
     await harness.node("n1")
     task = await run(harness, "job", MONDAY, TUESDAY + HOUR)
     await count(harness, TUESDAY + HOUR - timedelta(seconds=1))
@@ -111,7 +111,7 @@ async def test_a_day_is_settled_an_hour_after_its_end_and_then_stays_whatever_be
 
 
 @on_sqlite
-async def test_days_that_nobody_counted_are_caught_up_with(harness: Harness):
+async def test_uncounted_days_are_caught_up(harness: Harness):
     await harness.node("n1")
     await run(harness, "job", MONDAY, None)
     await count(harness, MONDAY + HOUR)
@@ -142,7 +142,7 @@ async def test_use_is_summed_by_user_each_day_counting_its_share(harness: Harnes
 
 
 @on_sqlite
-async def test_old_buckets_are_forgotten_but_not_where_counting_goes_on(harness: Harness):
+async def test_old_buckets_are_purged_except_those_still_counted(harness: Harness):
     await harness.node("n1")
     await run(harness, "job", MONDAY, WEDNESDAY)
     await count(harness, WEDNESDAY + 2 * HOUR)

@@ -158,7 +158,7 @@ async def test_stopping_a_workload_releases_its_hold(harness: Harness):
 
 @on_sqlite
 @pytest.mark.parametrize("end", ["lost", "removed", "drained"])
-async def test_a_held_task_is_pending_again_when_its_node_goes_away(harness: Harness, end: str):
+async def test_a_held_task_is_pending_again_when_its_node_is_lost(harness: Harness, end: str):
     node_id = await harness.node("n1", seen_at=LONG_AGO)
     workload_id = await harness.submit("w")
     await harness.commit(await decision_on(harness, workload_id, [node_id]), mode=Binding.TWO_PHASE)

@@ -17,7 +17,7 @@ from tests.store.databases import on_postgresql
 from tests.store.harness import Harness, someone_waits_for_a_lock
 
 
-async def test_a_term_only_grows_whatever_the_clock_says(database: Database):
+async def test_a_term_grows_even_if_the_clock_goes_back(database: Database):
     noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
     second = int(noon.timestamp())
     clock = (noon, noon, noon - timedelta(days=1), noon + timedelta(hours=1))

@@ -100,7 +100,7 @@ async def test_a_node_with_such_tasks_takes_nothing_new_whatever_its_heartbeats_
     assert await after_a_beat() == (True, None)
 
 
-async def test_a_grace_that_is_over_is_as_good_as_a_word(harness: Harness):
+async def test_an_expired_grace_period_ends_quarantined_tasks(harness: Harness):
     node_id = await harness.node("n1")
     over, later = uuid4(), uuid4()
     await take(harness, node_id, over, grace=timedelta())

@@ -113,7 +113,7 @@ async def test_a_relocation_sets_placements_and_reason_and_writes_history_and_an
     ]
 
 
-async def test_a_timeslot_that_has_changed_meanwhile_is_left_alone(harness: Harness):
+async def test_a_timeslot_that_changed_concurrently_is_not_updated(harness: Harness):
     first, second = slot(harness, "first"), slot(harness, "second")
     await insert(harness, first, second)
     await move(harness, TimeslotUpdate(first, S.CANCELLED))
@@ -146,7 +146,7 @@ async def test_new_placements_need_no_new_status(harness: Harness):
     assert await received(harness, moved.id) == [("CONFIRMED", 1), ("moved", 2)]
 
 
-async def test_one_that_is_over_is_loaded_by_id_only(harness: Harness):
+async def test_an_ended_timeslot_is_loaded_by_id_only(harness: Harness):
     active = slot(harness, status=S.ACTIVE)
     await insert(harness, active)
     [ended] = await move(harness, TimeslotUpdate(active, S.ENDED))

@@ -17,7 +17,7 @@ from tests.store.harness import Harness
 S = ScaleRequestStatus
 
 
-async def test_a_template_comes_back_as_it_was_put(harness: Harness):
+async def test_a_template_round_trips(harness: Harness):
     template = NodeTemplate(
         "large",
         "default",

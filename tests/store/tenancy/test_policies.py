@@ -54,7 +54,7 @@ async def test_the_innermost_policy_speaks_and_each_level_keeps_its_own(database
     assert await speaking() == (3, [Scope.USER, Scope.PROJECT, Scope.DOMAIN])
 
 
-async def test_a_keypair_that_nobody_knows_has_no_policy(database: Database):
+async def test_an_unknown_keypair_has_no_policy(database: Database):
     await make(database, "small", max_sessions=1)
     async with database.read() as connection:
         assert (await policies.policy_of(connection, "MKNONE")).effective == NO_POLICY

@@ -71,7 +71,7 @@ async def test_everything_is_sealed_with_the_first_key_and_the_old_one_can_go(
 
 
 @on_sqlite
-async def test_a_rotation_that_was_interrupted_goes_on_where_it_ended(
+async def test_an_interrupted_rotation_continues_where_it_stopped(
     harness: Harness, migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sealed_rows, "_BATCH", 2)

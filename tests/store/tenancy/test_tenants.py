@@ -42,7 +42,7 @@ async def test_the_first_start_makes_one_of_each_tenant(database: Database):
     assert await count(database) == [1, 1, 1, 1, 1]
 
 
-async def test_of_servers_that_start_at_once_one_makes_the_admin(database: Database, migrated_url: str):
+async def test_one_of_several_concurrent_starts_creates_the_admin(database: Database, migrated_url: str):
     others = [Database(migrated_url) for _ in range(4)]
     created = await asyncio.gather(*(bootstrap(other) for other in (database, *others)))
     for other in others:
@@ -130,7 +130,7 @@ async def test_unknown_users_are_not_found(database: Database):
         await database.write(lambda c: users.change(c, "nobody", active=False, now=clock.now()))
 
 
-async def test_of_two_first_servers_with_different_keys_one_is_refused(database: Database, migrated_url: str):
+async def test_one_of_two_first_servers_with_different_keys_is_refused(database: Database, migrated_url: str):
     other = Database(migrated_url)
     answers = await asyncio.gather(
         database.write(lambda c: signing_keys.register(c, ["a"], clock.now())),
@@ -189,7 +189,7 @@ async def test_only_one_of_two_concurrent_uses_of_a_join_token_succeeds(tokens: 
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "JoinGrant"]
 
 
-async def test_a_join_token_ends_when_its_time_is_over(tokens: JoinTokens):
+async def test_a_join_token_expires(tokens: JoinTokens):
     token = await tokens.create()
     with pytest.raises(NotAllowed, match="expired"):
         await tokens.consume(token, after_seconds=60)

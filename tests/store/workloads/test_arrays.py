@@ -100,7 +100,7 @@ async def test_a_decision_from_before_another_commit_is_dropped(harness: Harness
     assert await harness.findings() == []
 
 
-async def test_an_array_that_is_cancelled_leaves_what_is_deferred_cancelled(harness: Harness):
+async def test_cancelling_an_array_cancels_its_deferred_tasks(harness: Harness):
     sweep = await array(harness)
     await harness.node("n1", cpu=2)
     await harness.place()
@@ -200,7 +200,7 @@ async def test_a_wrong_first_index_without_a_row_is_repaired(harness: Harness):
         assert (await harness.workload(sweep)).next_index == 3
 
 
-async def test_indexes_with_a_gap_are_reported_and_left_alone(harness: Harness):
+async def test_indexes_with_a_gap_are_reported_and_not_changed(harness: Harness):
     sweep = await array(harness)
     await harness.node("n1", cpu=3)
     await harness.place()

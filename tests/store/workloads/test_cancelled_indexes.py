@@ -201,7 +201,7 @@ async def test_cancelling_all_indexes_ends_the_array(harness: Harness):
     assert await harness.findings() == []
 
 
-async def test_failed_and_cancelled_indexes_are_told_apart(harness: Harness):
+async def test_failed_and_cancelled_indexes_are_distinguished(harness: Harness):
     sweep = await array(harness)
     await harness.node("n1", cpu=SIZE)
     await harness.set(sweep, max_retries=0)

@@ -256,7 +256,7 @@ async def test_work_that_waits_for_a_volume_is_read_again_when_the_volume_gets_a
 
 
 @on_sqlite
-async def test_a_shared_volume_keeps_nobody_anywhere_and_counts_with_the_project_alone(harness: Harness):
+async def test_a_shared_volume_restricts_no_placement_and_counts_only_for_its_project(harness: Harness):
     homes = [await node(harness, name, cpu=1) for name in ("n1", "n2")]
     web = await submit(harness, "web", await make(harness, "pictures", shared=True), replicas=2)
     await harness.place()
@@ -266,7 +266,7 @@ async def test_a_shared_volume_keeps_nobody_anywhere_and_counts_with_the_project
     assert await harness.findings() == []
 
 
-async def test_a_volume_goes_when_nobody_living_mounts_it_and_its_node_has_deleted_it(harness: Harness):
+async def test_a_volume_is_removed_when_unmounted_and_deleted_on_its_node(harness: Harness):
     home, other = await node(harness, "n1", cpu=4), await node(harness, "n2", cpu=2)
     data = await make(harness, "data")
     job = await submit(harness, "job", data, cpu=3)

@@ -90,7 +90,7 @@ async def test_scaling_up_adds_tasks_that_wait(harness: Harness):
 
 
 @on_sqlite
-async def test_scaling_down_stops_what_waits_first_then_the_newest(harness: Harness):
+async def test_scaling_down_stops_pending_tasks_first_then_the_newest(harness: Harness):
     await harness.node("n1", cpu=2)
     service = await harness.submit("web", replicas=1)
     await harness.run(service)
@@ -131,7 +131,7 @@ async def test_scaling_to_the_same_number_changes_no_task(harness: Harness):
     assert await harness.tasks(service) == before
 
 
-async def test_stopping_ends_what_waits_at_once_and_asks_the_nodes_for_the_rest(harness: Harness):
+async def test_stopping_ends_pending_tasks_at_once_and_placed_ones_by_their_nodes(harness: Harness):
     node_id = await harness.node("n1", cpu=2)
     for kind in Kind:
         workload_id = await harness.submit(kind.value, replicas=3, kind=kind)

@@ -69,7 +69,7 @@ def test_an_idle_session_is_warned_and_ends(dated: DatedBox) -> None:
 
 
 @pytest.mark.slow
-def test_a_labs_sessions_are_ready_before_it_begins_and_gone_when_it_is_over(dated: DatedBox, tmp_path: Path) -> None:
+def test_the_sessions_of_a_lab_are_ready_at_its_start_and_stopped_at_its_end(dated: DatedBox, tmp_path: Path) -> None:
     """The example as it stands, but for its date and what fits on any machine."""
     client, clock, engine = dated.client, dated.clock, dated.engine
     engine.run("tag", BUSYBOX, "docker.io/library/debian:12")

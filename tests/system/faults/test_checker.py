@@ -198,9 +198,7 @@ def test_each_inconsistency_violates_its_rule(change: Change, rule: str) -> None
         pytest.param(False, 1, ["accepted"], id="a failure is retried without a retry left"),
     ],
 )
-def test_retries_count_failures_of_tasks_that_were_not_told_to_leave(
-    evicted: bool, failures: int, rules: list[str]
-) -> None:
+def test_evicted_tasks_use_no_retries(evicted: bool, failures: int, rules: list[str]) -> None:
     story = Story()
     story.fail_twice(evicted=evicted, failures=failures)
     assert [found.rule for found in check(story.records(), story.accepted, story.booked)] == rules

@@ -88,6 +88,6 @@ def test_malicious_fields_are_refused(said: dict[str, Any]):
         {"volumes": [{"name": "data", "volume_id": "00000000-0000-0000-0000-000000000000"}]},
     ],
 )
-def test_a_task_of_too_much_or_of_what_is_not_there_is_refused(more: dict[str, Any]):
+def test_a_task_with_invalid_amounts_or_references_is_refused(more: dict[str, Any]):
     with pytest.raises(ValidationError):
         WorkloadRequest.model_validate(request({}) | more)

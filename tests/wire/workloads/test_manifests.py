@@ -55,7 +55,7 @@ def test_an_editor_finds_what_the_server_would_refuse(wrong: dict[str, Any]):
     assert not CHECKER.is_valid(wrong)
 
 
-def test_a_document_asks_for_what_it_says_and_no_more():
+def test_a_document_sets_only_the_fields_that_it_names():
     found = {document.manifest.name: document.manifest for document in read_documents(str(EXAMPLES))}
     web = workload_request(found["web"])
     assert (web.kind, web.type, web.name, web.replicas) == ("deployment", "compute", "web", 3)

@@ -41,9 +41,9 @@ async def talkative(tmp_path: Path) -> AsyncIterator[Engine]:
     await runner.cleanup()
 
 
-async def test_an_image_with_long_labels_leaves_nobody_deaf(talkative: Engine):
+async def test_an_image_with_long_labels_does_not_interrupt_events(talkative: Engine):
     assert [labels["name"] async for labels in talkative.events("label")] == ["first", "second"]
 
 
-async def test_a_container_that_goes_while_it_is_looked_at_is_gone(talkative: Engine):
+async def test_a_container_removed_during_an_inspection_is_absent(talkative: Engine):
     assert await talkative.seen("short-lived") is None

@@ -14,7 +14,7 @@ while :; do :; done
 """
 
 
-async def test_all_containers_of_a_task_are_measured_together_and_ended_ones_are_not(node: Node):
+async def test_a_measurement_sums_the_running_containers_of_a_task(node: Node):
     beside = container("sleep", "60", name="beside")
     task = order(containers=[container("sh", "-c", _BUSY, shared_memory=64 * MIB), beside])
     calm = order("sleep", "60")

@@ -58,9 +58,7 @@ def ending() -> Iterator[DesiredTask]:
     subprocess.run(["ip", "link", "delete", interface], capture_output=True, check=False)
 
 
-async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_does(
-    engine: RealEngine, tmp_path: Path, ending: DesiredTask
-):
+async def test_only_unused_networks_of_the_node_are_removed(engine: RealEngine, tmp_path: Path, ending: DesiredTask):
     going_on = order("sleep", "1000", grace_seconds=0)
     left, stored = network_of(ending), network_of(going_on)
     strangers = {f"mooring-{uuid4().hex}": labels for labels in ([], ["--label", f"{NODE}={uuid4()}"])}

@@ -208,7 +208,7 @@ async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path, m
         assert images.message_count(NGINX) == 0
 
 
-async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Path) -> None:
+async def test_a_pull_continues_only_while_a_task_needs_it(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
         first, second = (asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, PROJECT)) for _ in range(2))
         await eventually(lambda: bool(engine.pulls))

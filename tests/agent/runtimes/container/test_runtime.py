@@ -60,7 +60,7 @@ exit 3
 """
 
 
-async def test_a_task_gets_its_allocation_and_no_more(node: Node):
+async def test_a_task_is_limited_to_its_allocation(node: Node):
     shares = [MountSpec(volume="shared", path="/shared")]
     beside = "echo beside >> /shared/order; trap 'exit 0' TERM; while :; do sleep 0.1; done"
     task = order(
@@ -209,7 +209,7 @@ async def test_the_next_agent_resumes_running_tasks_and_starts_nothing_twice(nod
     node.engine.remove("foreign")
 
 
-async def test_tasks_go_on_while_the_engine_is_away(node: Node):
+async def test_tasks_continue_while_the_engine_is_unavailable(node: Node):
     task = order("sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.1; done")
     await node.runtime.start(task)
     await node.until(task, "RUNNING")

@@ -131,7 +131,7 @@ def test_a_stop_does_not_change_the_outcome_of_an_ended_task():
     assert decided(record(failed="main"), {"main": running()})
 
 
-def test_a_container_that_somebody_removed_is_not_started_again():
+def test_a_container_removed_from_outside_is_not_started_again():
     stored = record(started=["main"], ran=True)
     step = next_steps(stored, {}, NOW)
     assert step.failed == "main"
@@ -157,7 +157,7 @@ def test_a_warning_is_given_once_at_its_time():
     assert next_steps(stored, {"main": running()}, NOW) == NextSteps()
 
 
-def test_a_restart_that_was_cut_short_between_its_two_steps_goes_on():
+def test_an_interrupted_restart_continues():
     stored = record(order(restart="always", max_restarts=3), started=["main"], ran=True, restarts={"main": 1})
     set_up = ContainerState("id", "created", started_at=NOW - 10)
     assert next_steps(stored, {"main": set_up}, NOW).steps == (Start("main"),)

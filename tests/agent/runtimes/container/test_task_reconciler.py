@@ -152,7 +152,7 @@ async def test_a_connection_that_breaks_once_leaves_no_task_waiting(tmp_path: Pa
 
 
 @pytest.mark.parametrize("call", ["create", "start"])
-async def test_a_half_started_container_is_recreated_after_the_engine_was_away(
+async def test_a_half_started_container_is_recreated_when_the_engine_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ):
     monkeypatch.setattr(reconcilers, "_RETRY_SECONDS", 0.01)

@@ -112,7 +112,7 @@ async def test_a_command_has_the_task_s_environment_folder_user_and_limits(node:
     assert (errors, code) == (b"", 7)
 
 
-async def test_input_output_and_errors_are_apart_and_a_command_that_is_not_there_says_so(node: Node, task: DesiredTask):
+async def test_input_output_and_errors_are_separate_and_a_missing_command_is_reported(node: Node, task: DesiredTask):
     given = os.urandom(3_000_000)
     out, errors, code = await run(node, task, "sh", "-c", "echo oops >&2; cat", given=given)
     assert (out == given, errors, code) == (True, b"oops\n", 0)

@@ -68,7 +68,7 @@ async def test_a_terminal_follows_the_size_of_the_window_and_passes_ctrl_c_on(no
     assert "code 130" in await node.output(task)
 
 
-async def test_a_user_who_detaches_leaves_the_process_running_for_the_next_who_attaches(node: Node):
+async def test_a_process_keeps_running_between_two_attached_users(node: Node):
     task = await start(node, "sh", "-c", "echo before; while read line; do echo heard $line; done", terminal=True)
     for word in (b"one", b"two"):
         attached = await attach(node, task)

@@ -46,7 +46,7 @@ def test_a_mapped_user_is_taken():
     assert 0 not in found.groups
 
 
-def test_root_is_refused_by_whatever_name():
+def test_root_is_refused_under_every_name():
     for account in pwd.getpwall():
         if account.pw_uid == 0:
             with pytest.raises(IdentityRefused, match="root"):

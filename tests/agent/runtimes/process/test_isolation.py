@@ -126,7 +126,7 @@ async def test_a_task_gets_no_more_memory_than_it_asked_for(node: Node):
     assert (await node.run(roomy)).status == "SUCCEEDED"
 
 
-async def test_a_task_starts_only_so_many_processes(node_folder: Path):
+async def test_the_number_of_processes_of_a_task_is_limited(node_folder: Path):
     node = Node(node_folder, max_processes=20)
     await node.runtime.open()
     task = order("sh", "-c", "for i in $(seq 60); do sleep 1000 & done; echo all", owner=owner(99))

@@ -243,7 +243,7 @@ async def test_success_is_started_again_only_by_always(node: Node):
     assert (await node.run(order("true", restart="always", max_restarts=1))).restarts == 1
 
 
-async def test_while_a_task_waits_for_a_restart_nobody_is_sent_there_and_a_stop_ends_it(node: Node):
+async def test_a_task_that_waits_for_a_restart_is_not_ready_and_can_be_stopped(node: Node):
     task = order("sh", "-c", "exit 1", restart="always", max_restarts=100)
     await node.runtime.start(task)
     async with asyncio.timeout(DEADLINE_SECONDS):

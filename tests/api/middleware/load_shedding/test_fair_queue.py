@@ -71,7 +71,7 @@ async def test_while_others_are_active_a_flow_gets_a_sixth_of_the_seats():
     await abandon(*flood)
 
 
-async def test_of_requests_that_need_not_wait_few_run_before_others_get_a_turn():
+async def test_immediate_requests_of_one_flow_do_not_starve_others():
     queue = FairQueue(12, clock=Clock())
     (await queue.seat(BOB)).release()
     ended = 0

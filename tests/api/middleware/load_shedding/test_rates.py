@@ -57,7 +57,7 @@ def test_an_admin_may_have_more():
         rates.open_stream(admin)
 
 
-def test_ways_into_tasks_are_counted_while_they_are_open_and_apart_from_streams():
+def test_open_channels_are_counted_separately_from_streams():
     rates = Rates(LoadLimits(streams=1, channels=2))
     rates.open_stream(principal(1))
     closes = [rates.open_channel(principal(1)) for _ in range(2)]
@@ -117,7 +117,7 @@ async def test_dry_runs_have_their_own_limit(world: World):
 
 
 @on_sqlite
-async def test_requests_without_a_valid_login_are_counted_by_address_and_health_checks_apart(world: World):
+async def test_requests_without_a_valid_login_are_counted_by_address_and_separately_from_health_checks(world: World):
     ada = await world.user("ada")
     limited(world, address_requests=2)
     wrong = {"Authorization": "Bearer made-up"}

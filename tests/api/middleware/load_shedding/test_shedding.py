@@ -80,7 +80,7 @@ class Body:
 
 
 @on_sqlite
-async def test_the_user_who_floods_is_refused_before_the_body_is_read_and_others_begin(
+async def test_a_flooding_user_is_refused_before_the_body_is_read_and_others_are_served(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     crowd = Crowd(world, seats=2)
@@ -233,7 +233,7 @@ async def test_a_revoked_token_belongs_to_the_flow_of_its_address_until_it_is_va
 
 
 @on_sqlite
-async def test_a_credential_that_became_valid_again_is_asked_once_more_and_then_its_body_is_read(world: World):
+async def test_a_credential_that_became_valid_again_is_accepted_at_the_next_request(world: World):
     ada = await world.user("ada")
     world.services.load.credentials.remember(ada["Authorization"].encode(), None)
     body = {"containers": [{"image": "nginx"}]}

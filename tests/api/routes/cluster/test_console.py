@@ -29,7 +29,7 @@ async def test_each_page_is_the_console_under_a_strict_policy(world: World, path
 
 
 @on_sqlite
-async def test_a_file_named_by_its_content_is_cached_for_good(world: World):
+async def test_a_file_named_by_its_content_is_cached_permanently(world: World):
     script = next(name for name in files.names() if name.endswith(".js"))
     answer = await world.client.get(f"/console/{script}", headers={"Accept-Encoding": "gzip"})
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"

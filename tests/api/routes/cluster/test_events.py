@@ -209,7 +209,7 @@ async def test_a_stream_reports_that_its_cursor_was_purged(world: World):
 
 
 @on_sqlite
-async def test_a_user_may_have_so_many_streams_and_others_are_not_concerned(world: World):
+async def test_the_number_of_streams_is_limited_per_user(world: World):
     ada, bob = await world.user("ada"), await world.user("bob")
     limit = world.services.rates.limits.streams
     async with world.services.database.read() as connection:

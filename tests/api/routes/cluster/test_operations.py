@@ -88,7 +88,7 @@ async def test_every_server_reports_the_leader_and_the_standbys(world: World):
 
 
 @on_postgresql
-async def test_while_nobody_leads_every_server_says_since_when_and_why(world: World):
+async def test_every_server_reports_when_and_why_leadership_was_lost(world: World):
     found = await get(world, "/api/leader")
     assert (found["vacant"], found["vacant_since"], found["vacant_reason"]) == (True, None, "no server has led yet")
     await cluster(world)
@@ -154,7 +154,7 @@ async def test_a_server_that_does_not_lead_names_the_leader_and_its_url(world: W
 
 
 @on_sqlite
-async def test_a_leader_resigns_where_somebody_stands_by(world: World):
+async def test_a_leader_resigns_if_a_standby_exists(world: World):
     headers, leader = await world.admin(), FakeLeader()
     async with process(world, leader) as client:
         await cluster(world, "second")

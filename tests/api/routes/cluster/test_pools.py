@@ -42,7 +42,7 @@ async def test_an_admin_makes_and_removes_pools_and_others_may_not(world: World)
     assert (await client.get("/api/pools/lab", headers=user)).status_code == 404
 
 
-async def test_an_admin_gives_a_pool_a_health_program_and_takes_it_away(world: World):
+async def test_an_admin_sets_and_removes_the_health_program_of_a_pool(world: World):
     admin, user, client = await world.admin(), await world.user("ada"), world.client
     asked = {"health": {"command": ["check-gpus", "--quiet"], "interval_seconds": 30}}
     assert (await client.patch("/api/pools/default", json=asked, headers=user)).status_code == 403

@@ -153,7 +153,7 @@ async def test_a_pool_can_be_reverted_to_its_state_before_the_first_change(world
         ("/api/policies/small", {"rules": {"max_sessions": 3}}, {"rules": {"max_priority": 50}}),
     ],
 )
-async def test_of_two_changes_at_once_both_count(
+async def test_two_concurrent_changes_both_take_effect(
     world: World, path: str, first: dict[str, Any], second: dict[str, Any]
 ):
     admin, database = await world.admin(), world.services.database

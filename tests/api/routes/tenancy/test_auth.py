@@ -198,7 +198,7 @@ async def test_a_forged_token_is_refused_and_nothing_is_written(world: World, fo
 
 @on_sqlite
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "bearer"])
-async def test_without_a_token_or_a_keypair_nobody_gets_in(world: World, header: str):
+async def test_requests_without_a_token_or_a_keypair_are_refused(world: World, header: str):
     answer = await world.client.get("/api/auth/me", headers={"Authorization": header})
     assert (answer.status_code, answer.json()["code"]) in [
         (401, "not-authenticated"),

@@ -70,7 +70,7 @@ async def test_a_domain_admin_weighs_its_users_and_not_its_domain(world: World):
     ]
 
 
-async def test_occupancy_agrees_over_the_five_axes_and_shows_others_work_to_nobody(world: World):
+async def test_occupancy_agrees_over_the_five_axes_and_hides_the_work_of_others(world: World):
     admin, ada, ben = await world.admin(), await world.user("ada"), await world.user("ben")
     await world.add_node("n1")
     for headers in (ada, ada, ben):

@@ -163,7 +163,7 @@ async def test_sessions_are_no_deployments(world: World):
 
 
 @on_sqlite
-async def test_endpoints_are_the_tasks_that_somebody_may_be_sent_to(world: World):
+async def test_endpoints_are_the_tasks_that_accept_traffic(world: World):
     headers = await world.admin()
     id = await deploy(world, headers)
 

@@ -276,7 +276,7 @@ async def test_a_change_is_a_request_that_keeps_the_old_promise_until_it_is_conf
 
 
 @on_sqlite
-async def test_a_change_that_is_given_up_for_another_counts_no_more(world: World):
+async def test_a_superseded_change_no_longer_counts(world: World):
     ann, admin = await world.user("ann"), await world.admin()
     await world.client.post("/api/policies", json={"name": "one", "rules": {"max_bookings": 1}}, headers=admin)
     await world.client.patch("/api/users/ann", json={"policy": "one"}, headers=admin)

@@ -90,7 +90,7 @@ def test_the_zone_of_a_series_is_that_of_the_machine_if_none_is_named(
     assert server.last("POST", "/api/timeslots").body["timezone"] == "America/New_York"
 
 
-def test_nobody_has_to_wait_for_the_answer(server: FakeServer, mooring: Mooring) -> None:
+def test_no_wait_returns_before_the_decision(server: FakeServer, mooring: Mooring) -> None:
     result = mooring("book", "--start", "now", "--for", "1h", "--cpu", "1", "--no-wait")
     assert "start" not in server.last("POST", "/api/timeslots").body
     [slot] = server.bookings.slots.values()

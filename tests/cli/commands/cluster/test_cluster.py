@@ -382,7 +382,7 @@ def test_the_version_of_both_sides_is_shown(server: FakeServer, mooring: Mooring
 
 
 @pytest.mark.parametrize("command", ["workloads", "nodes"])
-def test_names_are_completed_by_the_server_and_silence_follows_when_it_is_away(
+def test_names_are_completed_by_the_server_and_without_it_nothing_is_printed(
     server: FakeServer, mooring: Mooring, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.add("web-1")

@@ -51,7 +51,7 @@ def test_top_shows_usage_next_to_requests(server: FakeServer, mooring: Mooring) 
     assert mooring("top", "--sort", "age").exit_code == 2
 
 
-def test_top_draws_anew_on_a_terminal_until_it_is_interrupted(server: FakeServer, mooring: Mooring) -> None:
+def test_top_refreshes_on_a_terminal_until_it_is_interrupted(server: FakeServer, mooring: Mooring) -> None:
     with run_on_terminal("top", "--interval", "0.5") as terminal:
         for _ in range(2):
             terminal.expect("WORKLOAD")

@@ -32,7 +32,9 @@ def test_own_quotas_are_shown_level_by_level(server: FakeServer, mooring: Moorin
     assert json.loads(mooring("quota", "-o", "json").stdout)["quotas"][0]["left"] == "2"
 
 
-def test_limits_of_a_tenant_are_set_for_good_or_for_a_time_and_taken_away(server: FakeServer, mooring: Mooring) -> None:
+def test_limits_of_a_tenant_are_set_permanently_or_temporarily_and_removed(
+    server: FakeServer, mooring: Mooring
+) -> None:
     path = "/api/quotas/project/vision"
     assert mooring("quota", "show", "project", "vision").exit_code == 0
     assert mooring("quota", "set", "project", "vision", "gpu=4", "memory=64Gi").exit_code == 0

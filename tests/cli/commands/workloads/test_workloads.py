@@ -297,14 +297,14 @@ def test_logs_are_the_bytes_as_they_were_written(server: FakeServer, mooring: Mo
     assert mooring("logs", "nothing").exit_code == 3
 
 
-def test_logs_of_others_can_colour_a_terminal_but_no_more(server: FakeServer, mooring: Mooring) -> None:
+def test_logs_of_others_can_only_colour_a_terminal(server: FakeServer, mooring: Mooring) -> None:
     server.add("theirs", user="ann").log = b"\x1b[31mred\x1b[0m \x1b]0;title\x07 \xc2\x9b2J"
     text = _on_terminal("logs", "theirs")
     assert "\x1b[31mred\x1b[0m" in text
     assert r"\x1b]0;title\x07 \x9b2J" in text
 
 
-def test_following_goes_on_to_the_end(server: FakeServer, mooring: Mooring) -> None:
+def test_following_continues_to_the_end(server: FakeServer, mooring: Mooring) -> None:
     workload = server.add("job")
     workload.log = b"line\n"
     succeeded(workload)
@@ -622,7 +622,7 @@ def test_an_array_with_failed_tasks_shows_their_number(server: FakeServer, moori
     assert "running, 4 failed" in mooring("ps").stdout
 
 
-def test_a_start_that_moved_says_what_it_was(server: FakeServer, mooring: Mooring) -> None:
+def test_a_moved_start_shows_the_first_prediction(server: FakeServer, mooring: Mooring) -> None:
     now = datetime.now(UTC)
     start = StartView(position=1, planned_at=now + timedelta(minutes=90, seconds=30), first_at=now, moves=2)
     server.add("job", "PENDING", start=start)

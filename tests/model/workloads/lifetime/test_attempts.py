@@ -37,7 +37,7 @@ def test_a_failure_is_given_up_expired_or_tried_again(attempts: int, seconds: in
     assert classify(attempts, timedelta(seconds=seconds), LIMITS, last_was_skip=skipped) is expected
 
 
-def test_without_limits_it_is_tried_for_ever():
+def test_without_limits_attempts_are_repeated_indefinitely():
     assert classify(10**6, timedelta(days=10_000), AttemptLimits(None, None)) is Result.RETRY
 
 

@@ -81,7 +81,7 @@ def test_before_its_lead_a_lab_is_never_said_to_run():
         assert state(slot, W.PENDING, DURING) in (L.PENDING, L.SCHEDULED)
 
 
-def test_of_a_timeslot_that_is_over_the_work_only_ends():
+def test_work_of_an_ended_timeslot_only_stops():
     for slot, workload in product(OVER, W):
         assert state(slot, workload, DURING) in {L.STOPPING, L.STOPPED, L.TERMINATED, L.EXPIRED}
         assert not any(is_workload_end(workload) and WORKLOAD_EDGES[workload] for workload in W)

@@ -18,7 +18,7 @@ ON_A_NODE = {T.SCHEDULED, T.PREPARING, T.RUNNING}
 
 
 @pytest.mark.parametrize("old", LIVING)
-def test_only_what_was_on_a_node_and_was_not_to_leave_comes_again(old: TaskStatus):
+def test_only_tasks_on_a_node_that_are_not_being_stopped_are_requeued(old: TaskStatus):
     assert is_replaced_after_loss(old, T.LOST, "node-lost", type="batch") is (old in ON_A_NODE)
     assert is_retried(old, T.FAILED, 1, failures=0, max_retries=1, retry_on=None) is (old in ON_A_NODE)
 

@@ -166,7 +166,7 @@ def test_it_stays_within_its_bounds_and_ends(desired: int, surge: int, unavailab
     assert fleet.done
 
 
-def test_scaling_down_takes_what_waits_then_what_is_broken_then_the_newest():
+def test_scaling_down_removes_pending_then_broken_then_the_newest_replicas():
     fleet = Fleet(5).add(2).add(1, ready=False).add(2).add(1, status=T.PENDING, ready=False)
     assert [m.index for m in worst_first(fleet.members)] == [6, 3, 5, 4, 2, 1]
     assert [m.index for m in to_scale(3, fleet.members).retire] == [6, 3, 5]
