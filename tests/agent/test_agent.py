@@ -200,7 +200,7 @@ async def test_the_result_of_the_health_check_is_reported_at_once(
         # Another program has to pass first; without one there is nothing to pass.
         slow = HealthProgram(command=["sleep", "60"], interval_seconds=1, timeout_seconds=60)
         await server.say(welcome(heartbeat_seconds=300, health=slow))
-        await eventually(lambda: received()[-1:] == ["health program: it has not passed yet"])
+        await eventually(lambda: received()[-1:] == ["health program: has not succeeded yet"])
         await server.say(welcome(heartbeat_seconds=300))
         await eventually(lambda: received()[-1:] == [None])
 
@@ -486,7 +486,7 @@ async def test_output_that_is_not_here_is_answered_with_an_error(server: FakeSer
         unknown, container_missing = await server.log(order("true")), await server.log(task, container="other")
         for request in (unknown, container_missing):
             await eventually(whole(server, request))
-            assert "keeps no output" in (server.chunks(request)[-1].error or "")
+            assert "has no stored output" in (server.chunks(request)[-1].error or "")
 
 
 async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer, node_folder: Path, monkeypatch):

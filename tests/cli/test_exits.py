@@ -17,7 +17,7 @@ from mooring.model.tenancy.access import not_there
         ),
         (NotAllowed("priority 90 exceeds the maximum of 50", code="priority-too-high"), "--priority"),
         (NotAllowed("pool 'lab' is for others", code="pool-not-allowed"), "mooring free"),
-        (NotAllowed("this keypair is good for looking only", code="keypair-scope"), None),
+        (NotAllowed("this keypair has the scope 'read'", code="keypair-scope"), None),
         (not_there("workload 'train'"), "mooring ps -a"),
         (not_there("policy 'small'"), "mooring policy list"),
         (not_there("pool 'lab'"), "mooring pool list"),

@@ -92,7 +92,7 @@ def test_uploading_to_a_server_that_stores_nothing_is_given_up(server: FakeServe
     server.uploads.forgets = True
     with (
         Client(server.url, token=server.token()) as client,
-        pytest.raises(Unavailable, match="does not keep the files"),
+        pytest.raises(Unavailable, match="does not store the files"),
     ):
         client.upload_folder(tmp_path)
     assert len(server.uploads.received) == 3

@@ -179,7 +179,7 @@ async def test_a_leader_gives_up_when_its_key_is_gone_although_its_lease_lives(e
         await client.delete(b"/mooring/leader")
         await asyncio.wait_for(lease.until_lost(), PATIENT)
         assert not lease.safe
-        assert "its record is gone" in lease.problem
+        assert "its record was deleted" in lease.problem
 
 
 @pytest.mark.slow

@@ -67,13 +67,13 @@ def test_placements_reduce_the_remaining_capacity_of_a_timeslot():
     assert third.outcome is Outcome.WAITING
     assert third.reason is not None
     assert third.reason.code == "timeslot-full"
-    assert third.reason.message == "its booking has nothing left on 2 nodes; one task asks for 1 cpu"
+    assert third.reason.message == "its booking has nothing left on 2 nodes; one task requests 1 cpu"
 
 
 def test_the_reason_states_the_remaining_capacity_if_no_node_has_enough_for_a_task():
     (decision,) = decide(world(a=4, b=2), reserved_work("wide").cpu(5))
     assert decision.reason is not None
-    assert decision.reason.message == "its booking has 6 cpu left on 2 nodes; one task asks for 5 cpu"
+    assert decision.reason.message == "its booking has 6 cpu left on 2 nodes; one task requests 5 cpu"
 
 
 def test_a_gang_fits_in_the_timeslot_or_stays_pending():

@@ -158,7 +158,7 @@ async def test_restore_refuses_a_running_server_and_a_file_that_is_no_backup(tmp
     before = (tmp_path / "source.db").read_bytes()
     with pytest.raises(InvalidInput, match="not a database"):
         await maintenance.restore(database_url, tmp_path, wrong)
-    with pytest.raises(InvalidInput, match="no database of Mooring"):
+    with pytest.raises(InvalidInput, match="not a database of Mooring"):
         await maintenance.restore(database_url, tmp_path, foreign)
     with maintenance.only_server(tmp_path), pytest.raises(Conflict, match="another server runs"):
         await maintenance.restore(database_url, tmp_path, saved)

@@ -13,7 +13,11 @@ from mooring.settings import load
 @pytest.mark.parametrize(
     ("problem", "raised", "message"),
     [
-        (ConnectionResetError("no answer"), Unavailable, "the database went away while the server started: no answer"),
+        (
+            ConnectionResetError("no answer"),
+            Unavailable,
+            "the connection to the database was lost while the server started: no answer",
+        ),
         (RuntimeError("a bug"), RuntimeError, "a bug"),
     ],
 )

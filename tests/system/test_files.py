@@ -111,9 +111,7 @@ def test_a_rejected_document_does_not_stop_the_others(mooring: Mooring, client: 
     changed = f"{one}---\n{session.format(name='two', priority=11)}---\n{three}"
     received = mooring("apply", "-f", "-", given=changed, code=1)
     assert "session one: created\n" in received
-    assert (
-        "standard input, document 2, line 6:\nerror: cannot-change: session 'two' is there and differs in" in received
-    )
+    assert "standard input, document 2, line 6:\nerror: cannot-change: session 'two' exists and differs in" in received
     assert "session three: created\n" in received
     assert client.workload("two").priority == 10
     mooring("delete", "-f", "-", "--yes", given=changed)

@@ -25,7 +25,7 @@ from tests.system.servers import Cli, eventually
         pytest.param([], {"MOORING_PROT": "8001"}, ["prot", "MOORING_PROT"], id="unknown setting"),
         pytest.param([], {"MOORING_TOKEN_SECONDS": "soon"}, ["token_seconds"], id="wrong value"),
         pytest.param(["--tls-cert", "cert.pem"], {}, ["--tls-key"], id="half of TLS"),
-        pytest.param([], {"CONTROL_PLANE_API_URL": "controller:9000"}, ["begins with http://"], id="no address"),
+        pytest.param([], {"CONTROL_PLANE_API_URL": "controller:9000"}, ["must begin with http://"], id="no address"),
         pytest.param(
             [],
             {"CONTROL_PLANE_API_URL": "http://me:secret@controller", "MOORING_CONTROL_PLANE_TOKEN": "secret"},

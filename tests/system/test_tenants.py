@@ -70,7 +70,7 @@ def test_a_domain_admin_manages_the_domain_within_its_limits(servers: Servers) -
         {"MOORING_ACCESS_KEY": key["access_key"], "MOORING_SECRET_KEY": key["secret"]},
     )
     assert [workload["name"] for workload in program.json("ps")["workloads"]] == ["web"]
-    assert "good for work of one's own only" in program("keypair", "create").stderr
+    assert "has the scope 'work'" in program("keypair", "create").stderr
     stored = Person(server.url, servers.folder / "kept")
     stored.out("login", "--keypair", key["access_key"], "--password-stdin", typed=f"{key['secret']}\n")
     stored.out("rm", "web", "--yes")

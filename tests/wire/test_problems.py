@@ -24,7 +24,7 @@ WEB: dict[str, Any] = {"name": "web", "kind": "deployment", "containers": [{"ima
         ),
         ({"image": "nginx", "environment": {"1A": ""}}, "containers.0.environment.1A: write a name of letters"),
         ({"image": "nginx", "secrets": {"../x": "a"}}, "containers.0.secrets.../x: write the name of a file"),
-        ({"image": "nginx", "command": ["a\0b"]}, "containers.0.command.0: there are characters in it"),
+        ({"image": "nginx", "command": ["a\0b"]}, "containers.0.command.0: it contains characters"),
         ({"image": "nginx", "command": "sleep 1"}, "containers.0.command: write a list here"),
         ({"image": "nginx", "port": 80}, "containers.0.port: there is no such field"),
         ({"image": "nginx", "mounts": [{"path": "/x"}]}, "containers.0.mounts.0.volume: this is needed"),

@@ -244,7 +244,7 @@ class Agent:
     async def _reconcile_once(self) -> None:
         if self._connection is not None and self._tasks.available_runtimes() != self._reported_runtimes:
             # Facts are only sent at the beginning of a stream, so a new one is opened.
-            log.info("other runtimes than before", runtimes=sorted(self._tasks.available_runtimes()))
+            log.info("the runtimes of this node have changed", runtimes=sorted(self._tasks.available_runtimes()))
             await self._connection.close()
         acknowledged, self._acknowledged = self._acknowledged, set()
         await self._tasks.acknowledge(acknowledged)
@@ -338,7 +338,7 @@ class Agent:
 
     async def _end_tasks(self) -> None:
         """Stop all tasks of a node that was removed, since other nodes take them over."""
-        log.warning("the server does not know this node any more; its tasks are stopped", node=self.name)
+        log.warning("the server no longer knows this node; its tasks are stopped", node=self.name)
         self._desired, self._terminating = [], True
         self._signal.set()
         await self._nothing_left.wait()

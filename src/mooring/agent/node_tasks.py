@@ -118,7 +118,9 @@ class NodeTasks:
             return
         runtime = self.runtimes.get(runtime_of(task))
         if self.uploads is None or not isinstance(runtime, FileReceiving):
-            raise MooringError(f"the {runtime_of(task)} runtime of this node takes no files", code="files-refused")
+            raise MooringError(
+                f"the {runtime_of(task)} runtime of this node does not support files", code="files-refused"
+            )
         async with self.uploads.fetched(task.upload_id) as manifest:
             if step == "start":
                 unpacking = partial(unpack, manifest, self.uploads.path)

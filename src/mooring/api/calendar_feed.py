@@ -28,7 +28,7 @@ def calendar_of(rows: Sequence[TimeslotRow], total: int) -> bytes:
     """
     lines = ["BEGIN:VCALENDAR", "PRODID:-//Mooring//timeslots//EN", "VERSION:2.0"]
     if len(rows) < total:
-        missing = f"Incomplete: the first {len(rows)} of {total} bookings, by start. Ask with from, until or pool."
+        missing = f"Incomplete: the first {len(rows)} of {total} bookings, by start. Select with from, until or pool."
         lines.append(_text("DESCRIPTION", missing))
     for row in rows:
         if row.slot.replaces is None or row.slot.status is not TimeslotStatus.REQUESTED:

@@ -106,7 +106,7 @@ def unreachable(server: str, problem: Exception) -> Unavailable:
 
 def timed_out(server: str, seconds: float) -> Unavailable:
     return Unavailable(
-        f"{server} did not answer within {seconds:g} seconds; it may be busy, or the way to it is blocked",
+        f"{server} did not answer within {seconds:g} seconds; it may be busy, or a firewall blocks the connection",
         code="unreachable",
         details={"server": server, "timeout_seconds": seconds},
     )

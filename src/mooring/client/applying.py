@@ -114,7 +114,7 @@ def _update(client: Client, document: Document, differences: Sequence[Difference
     fixed = [field for field in fields if field.partition(".")[0] not in _CHANGEABLE]
     if fixed or not isinstance(manifest, DeploymentManifest):
         raise Conflict(
-            f"{manifest.kind} {manifest.name!r} is there and differs in {', '.join(fixed or fields)}, which cannot be"
+            f"{manifest.kind} {manifest.name!r} exists and differs in {', '.join(fixed or fields)}, which cannot be"
             " changed: delete it first",
             code="cannot-change",
             details={"fields": fixed or fields},

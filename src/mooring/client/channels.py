@@ -102,7 +102,7 @@ class Channel:
             raise read_error(end.status or _PROBLEM, json.dumps(body).encode(), self._server)
 
     def _broken(self) -> Unavailable:
-        return Unavailable(f"the connection with {self._server} broke", code="connection-lost")
+        return Unavailable(f"the connection to {self._server} broke", code="connection-lost")
 
 
 class _Link:

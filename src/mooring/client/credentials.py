@@ -94,7 +94,7 @@ class CredentialStore:
             ) from problem
         if not isinstance(content, dict) or not isinstance(content.get("servers"), dict):
             raise InvalidInput(
-                f"{self.path} does not hold logins; remove the file and log in again", code="invalid-credentials-file"
+                f"{self.path} contains no logins; remove the file and log in again", code="invalid-credentials-file"
             )
         content.setdefault("last", None)
         return content
@@ -108,7 +108,7 @@ class CredentialStore:
                 self._replace(json.dumps(content, indent=2).encode() + b"\n")
         except OSError as problem:
             raise InvalidInput(
-                f"the login cannot be kept in {self.path}: {problem.strerror}", code="credentials-not-written"
+                f"the login cannot be stored in {self.path}: {problem.strerror}", code="credentials-not-written"
             ) from problem
 
     @contextmanager

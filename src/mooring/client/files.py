@@ -51,7 +51,7 @@ def read_documents(path: str) -> list[Document]:
         other = known.setdefault(document.manifest.name, document)
         if other is not document:
             raise InvalidInput(
-                f"{document.location}: {document.manifest.name!r} is there twice, first in {other.location}",
+                f"{document.location}: {document.manifest.name!r} appears twice, first in {other.location}",
                 code="invalid-file",
             )
     return found
@@ -150,7 +150,7 @@ def _problem(error: Any, node: yaml.Node) -> tuple[int, str]:
     if error["type"] == "string_type" and isinstance(error["input"], bool | int):
         words += f"; write it in quotes: '{str(error['input']).lower()}'"
     if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return line, "kind: say one of deployment, session and lab"
+        return line, "kind: write one of deployment, session and lab"
     field = field_path(path if error["type"] in ("missing", "extra_forbidden") else path[:known])
     return line, f"{field or 'the document'}: {words}"
 
@@ -205,7 +205,7 @@ class _Reader:
     def value(self, node: yaml.Node, depth: int = 0) -> Any:
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST:
-            raise _Unreadable(node, "this unfolds to more than a file may hold")
+            raise _Unreadable(node, "this expands to more than a file may contain")
         if isinstance(node, yaml.SequenceNode):
             return [self.value(each, depth + 1) for each in node.value]
         if isinstance(node, yaml.MappingNode):
@@ -220,14 +220,14 @@ class _Reader:
                 return node.value == "true"
             case "int":
                 return int(node.value)
-        raise _Unreadable(node, f"{shown(node.tag)[:60]} has no meaning here")
+        raise _Unreadable(node, f"{shown(node.tag)[:60]} is not supported here")
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key, part in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _Unreadable(key, "a field is named by a word")
+                raise _Unreadable(key, "the name of a field must be text")
             value = self.value(part, depth)
             if key.value == "<<" and key.style is None:
                 for each in value if isinstance(value, list) else [value]:

@@ -138,7 +138,7 @@ def _add_contents(found: Scan, descriptor: int, below: str, rules: Sequence[tupl
             continue
         if len(found.files) + len(found.folders) + len(found.links) > MAX_ENTRIES:
             raise InvalidInput(
-                f"{str(found.root)!r} has more than {MAX_ENTRIES} files; name what to leave out in .mooringignore",
+                f"{str(found.root)!r} has more than {MAX_ENTRIES} files; exclude files in .mooringignore",
                 code="too-many-files",
             )
         if entry.is_symlink():
@@ -161,7 +161,7 @@ def _regular(descriptor: int, name: str) -> FileIO:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return FileIO(descriptor, "rb")
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a file", name)
+    raise OSError(errno.EINVAL, "it is not a regular file", name)
 
 
 def _ignored(path: str, rules: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:

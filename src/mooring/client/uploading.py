@@ -56,7 +56,7 @@ def upload(client: UploadClient, found: Scan, *, project: str | None = None, rep
         answer = client.complete_upload(str(answer.id))
         attempts = 0 if len(_positions(answer.missing)) < len(missing) else attempts + 1
         if attempts == _ATTEMPTS:
-            raise problem or Unavailable("the server does not keep the files that are sent; its log says more")
+            raise problem or Unavailable("the server does not store the files that are sent; see its log")
     return answer
 
 

@@ -128,7 +128,7 @@ class BackgroundTasks:
             metrics.background_failures.labels(state.name).inc()
             pause = next(delays)
             _log.error(
-                f"Background task {state.name} ended; it is started again in {pause:.1f} s",
+                f"Background task {state.name} ended; restarting in {pause:.1f} s",
                 reason=state.error,
                 exc_info=error,
             )

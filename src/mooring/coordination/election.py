@@ -47,7 +47,7 @@ class Lease:
         `release`: releases the lease and records the reason, which explains why there is no leader.
         """
         self.claim = claim
-        self.problem = "its time is over"
+        self.problem = "it has expired"
         """The reason of the last failed renewal."""
         self._ttl = ttl
         self._renew = renew
@@ -91,7 +91,7 @@ class Lease:
                 await asyncio.sleep(min(0.1, left))
                 continue
             if not renewed:
-                self.problem = "another server has it, or its record is gone"
+                self.problem = "another server holds it, or its record was deleted"
                 break
             self.renewed_at, self._deadline = asked_at, asked_at + self._ttl * SAFE_PART
         self._lost = True

@@ -59,15 +59,15 @@ class SecretBox:
 
     @property
     def key_ids(self) -> list[str]:
-        """The one that seals, then the others."""
+        """Return the id of the key that encrypts, then the others."""
         return list(self._current())
 
     def seal(self, value: bytes, *purpose: str) -> Sealed:
         keys = self._current()
         if not keys:
             raise Conflict(
-                "this server has no key to seal secrets with: an operator makes a file with one, readable for the"
-                f" server alone, and names it in {SETTING} on every server of the database",
+                "this server has no key to encrypt secrets: an operator creates a file with one, which only the server"
+                f" can read, and names it in {SETTING} on every server of the database",
                 code="no-sealing-keys",
             )
         key_id, key = next(iter(keys.items()))
@@ -78,8 +78,8 @@ class SecretBox:
         key = self._current().get(sealed.key_id)
         if key is None:
             raise CannotOpen(
-                f"it was sealed with the key {sealed.key_id!r}, which this server does not have: an operator puts it"
-                f" into the file that {SETTING} names",
+                f"it was encrypted with the key {sealed.key_id!r}, which this server does not have: an operator adds it"
+                f" to the file that {SETTING} names",
                 code="sealing-key-missing",
                 details={"key": sealed.key_id},
             )
@@ -88,8 +88,8 @@ class SecretBox:
             return AESGCM(key).decrypt(nonce, rest, _bound(purpose))
         except (InvalidTag, ValueError):
             raise CannotOpen(
-                f"it does not open with the key {sealed.key_id!r}: it was changed, is of another place, or another"
-                " key has this id",
+                f"it cannot be decrypted with the key {sealed.key_id!r}: it was changed or moved, or"
+                " another key has this id",
                 code="seal-broken",
                 details={"key": sealed.key_id},
             ) from None
@@ -101,7 +101,7 @@ class SecretBox:
 
 
 def open_keys(file: Path | None, *, create: bool) -> SecretBox:
-    """Return the keys of a server. Raise `Conflict` if the file is not usable; `create` makes a missing one."""
+    """Return the keys of a server. Raise `Conflict` if the file is not usable; `create` creates a missing one."""
     if file is not None and create:
         ensure(file)
     found = SecretBox(file)
@@ -147,7 +147,7 @@ def _read(file: Path) -> Mapping[str, bytes]:
     except OSError as error:
         raise _unusable(file, error.strerror or "cannot be read") from None
     except UnicodeDecodeError:
-        raise _unusable(file, "is no text of lines `id:key`") from None
+        raise _unusable(file, "does not consist of lines `id:key`") from None
     keys: dict[str, bytes] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -163,7 +163,7 @@ def _read(file: Path) -> Mapping[str, bytes]:
             raise _unusable(file, f"two keys have the id {key_id!r}")
         keys[key_id] = key
     if not keys:
-        raise _unusable(file, 'has no key; make one with: echo "$(date +%F):$(openssl rand -base64 32)"')
+        raise _unusable(file, 'has no key; create one with: echo "$(date +%F):$(openssl rand -base64 32)"')
     return keys
 
 

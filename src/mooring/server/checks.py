@@ -9,7 +9,7 @@ from mooring.settings import Settings
 def check_settings(settings: Settings) -> None:
     tls = settings.tls_cert is not None and settings.tls_key is not None
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise InvalidInput("--tls-cert and --tls-key go together", code="invalid-setting")
+        raise InvalidInput("--tls-cert and --tls-key must be given together", code="invalid-setting")
     if not settings.loopback and not tls and not settings.insecure:
         raise InvalidInput(
             f"listening on {settings.host} would send passwords in the clear; give --tls-cert and --tls-key, "
@@ -18,7 +18,7 @@ def check_settings(settings: Settings) -> None:
         )
     if settings.simulate and not simulation_allowed(settings):
         raise InvalidInput(
-            "simulated nodes run nothing, so a server on PostgreSQL or beyond loopback takes them only with --demo",
+            "simulated nodes run nothing, so a server on PostgreSQL or beyond loopback accepts them only with --demo",
             code="simulation-refused",
         )
     if settings.etcd_host is not None and settings.database_url.startswith("sqlite"):
@@ -28,7 +28,7 @@ def check_settings(settings: Settings) -> None:
         )
     url = settings.control_plane_api_url
     if url is not None and not url.startswith(("http://", "https://")):
-        raise InvalidInput("CONTROL_PLANE_API_URL begins with http:// or https://", code="invalid-setting")
+        raise InvalidInput("CONTROL_PLANE_API_URL must begin with http:// or https://", code="invalid-setting")
     if url is not None and "@" in url and settings.control_plane_token is not None:
         raise InvalidInput(
             "CONTROL_PLANE_API_URL has a login of its own: give that, or a token, not both", code="invalid-setting"

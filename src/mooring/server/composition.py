@@ -110,7 +110,7 @@ async def run(settings: Settings, listener: socket.socket) -> None:
             if not is_temporary(error):
                 raise
             problem = str(getattr(error, "orig", error)).partition("\n")[0]
-            raise Unavailable(f"the database went away while the server started: {problem}") from error
+            raise Unavailable(f"the connection to the database was lost while the server started: {problem}") from error
         await server.run(listener)
     finally:
         await database.close()

@@ -72,7 +72,7 @@ def _console(url: str, login_code: str | None) -> list[str]:
     if login_code is None:
         return [f"Console: {address}/   (mooring console prints a link that logs in)"]
     return [
-        "Console, logged in as admin (the link works once, for 10 minutes; mooring console makes another):",
+        "Console, logged in as admin (the link works once, for 10 minutes; mooring console creates another):",
         f"    {address}/login#code={login_code}",
     ]
 

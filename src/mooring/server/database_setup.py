@@ -91,4 +91,6 @@ async def warn_of_missing_keys(database: Database, secret_box: SecretBox) -> Non
     async with database.read() as connection:
         used = await sealed_rows.by_key(connection)
     for key_id in used.keys() - set(secret_box.key_ids):
-        _log.warning(f"The sealing key {key_id} is missing: {used[key_id]} secrets or registry logins do not open")
+        _log.warning(
+            f"The sealing key {key_id} is missing: {used[key_id]} secrets or registry logins cannot be decrypted"
+        )

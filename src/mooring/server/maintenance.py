@@ -105,12 +105,12 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
 
 
 def back_up(url: str, to: Path) -> None:
-    database_copy.back_up(_file(url, "a PostgreSQL is backed up with its own pg_dump"), to)
+    database_copy.back_up(_file(url, "use pg_dump to back up PostgreSQL"), to)
 
 
 async def restore(url: str, data: Path, copy: Path) -> Path | None:
     """Replace the database of this data folder with a backup. Return the path of the previous database, if any."""
-    file = _file(url, "a PostgreSQL is restored with its own pg_restore")
+    file = _file(url, "use pg_restore to restore PostgreSQL")
     with only_server(data):
         at = now()
         incoming = file.with_name(f"{file.name}.restoring")
@@ -119,7 +119,7 @@ async def restore(url: str, data: Path, copy: Path) -> Path | None:
         try:
             incoming_url = f"sqlite+aiosqlite:///{incoming}"
             if (await check(incoming_url)).found is None:
-                raise InvalidInput(f"{copy} is no database of Mooring", code="no-database")
+                raise InvalidInput(f"{copy} is not a database of Mooring", code="no-database")
             await upgrade(incoming_url)
             await restored(incoming_url)
         except MooringError:

@@ -45,7 +45,7 @@ class ResourceController:
         except TimeoutError:
             raise Unavailable("the resource controller did not answer in time") from None
         except aiohttp.InvalidURL:
-            raise Conflict("CONTROL_PLANE_API_URL is no address") from None
+            raise Conflict("CONTROL_PLANE_API_URL is not a valid address") from None
         except aiohttp.ClientError as error:
             raise Unavailable(f"the resource controller cannot be reached ({type(error).__name__})") from None
         problem = f"the resource controller answered {answer.status}: {shown(said)}".rstrip(": ")

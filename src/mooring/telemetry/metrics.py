@@ -16,8 +16,8 @@ passes = Counter("mooring_passes_total", "Scheduling passes", registry=registry)
 pass_seconds = Histogram("mooring_pass_seconds", "Time of a scheduling pass", buckets=_FAST, registry=registry)
 decisions = Counter("mooring_decisions_total", "Decisions by outcome", ["outcome"], registry=registry)
 bind_seconds = Histogram("mooring_bind_seconds", "Time to commit a pass's decisions", buckets=_FAST, registry=registry)
-bind_conflicts = Counter("mooring_bind_conflicts_total", "Workloads sent back to placing", registry=registry)
-preempted = Counter("mooring_preempted_total", "Tasks that had to leave for others", registry=registry)
+bind_conflicts = Counter("mooring_bind_conflicts_total", "Workloads returned to placement", registry=registry)
+preempted = Counter("mooring_preempted_total", "Tasks that were preempted", registry=registry)
 phase_seconds = Histogram(
     "mooring_phase_seconds",
     "Time of the phases of a scheduling iteration: follow, reserve, place, bind, explain, write",
@@ -30,19 +30,19 @@ waited_seconds = Histogram(
 )
 start_error_seconds = Histogram(
     "mooring_start_error_seconds",
-    "How far the first predicted start of a workload was from its placement, by whether it was early or late",
+    "Distance between the first predicted start of a workload and its placement, by early or late",
     ["start"],
     buckets=_SLOW,
     registry=registry,
 )
-ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how", ["status"], registry=registry)
-requests_in_progress = Gauge("mooring_requests_in_progress", "Requests that are being worked on", registry=registry)
+ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by status", ["status"], registry=registry)
+requests_in_progress = Gauge("mooring_requests_in_progress", "Requests in progress", registry=registry)
 requests_refused = Counter(
-    "mooring_requests_refused_total", "Requests refused because too many were in progress", registry=registry
+    "mooring_requests_refused_total", "Requests refused because of too much load", registry=registry
 )
 connections = Gauge("mooring_connections", "Open connections to the API", registry=registry)
 connections_closed = Counter(
-    "mooring_connections_closed_total", "Connections closed because there were too many", registry=registry
+    "mooring_connections_closed_total", "Connections closed because of too many connections", registry=registry
 )
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
@@ -51,22 +51,27 @@ quarantined = Counter(
 )
 measured = Gauge(
     "mooring_measured",
-    "What the tasks on a node use by measurement, in base units of the slot; of agents of this server",
+    "Measured use of the tasks on a node, in base units of the slot; for agents connected to this server",
     ["pool", "node", "slot"],
     registry=registry,
 )
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
-loop_runs = Counter("mooring_loop_runs_total", "Turns of the loops by outcome", ["loop", "outcome"], registry=registry)
+loop_runs = Counter(
+    "mooring_loop_runs_total", "Iterations of the loops by outcome", ["loop", "outcome"], registry=registry
+)
 loop_seconds = Histogram("mooring_loop_seconds", "Time of an iteration", ["loop"], buckets=_FAST, registry=registry)
 loop_success = Gauge(
     "mooring_loop_last_success_seconds", "End of a loop's last successful iteration", ["loop"], registry=registry
 )
 found_by_timer = Counter(
-    "mooring_found_by_timer_total", "Turns that found work which no signal had announced", ["loop"], registry=registry
+    "mooring_found_by_timer_total",
+    "Iterations that found work that no signal had announced",
+    ["loop"],
+    registry=registry,
 )
 background_failures = Counter(
     "mooring_background_task_failures_total",
-    "Background tasks that ended and were started again",
+    "Background tasks that failed and were restarted",
     ["task"],
     registry=registry,
 )
@@ -78,7 +83,7 @@ bad_nodes_drained = Counter("mooring_bad_nodes_drained_total", "Nodes drained be
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
 view_warm = Gauge(
     "mooring_view_warm",
-    "1 while the scheduler of this process has a view of the cluster that it follows",
+    "1 while the scheduler of this process follows the cluster's state",
     registry=registry,
 )
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)

@@ -38,7 +38,7 @@ _SHAPES = {
     ENVIRONMENT_PATTERN: "write a name of letters, digits and '_' that does not begin with a digit",
     FILE_PATTERN: "write the name of a file, of letters, digits, '_', '.' and '-'",
 }
-_OTHER_SHAPE = "there are characters in it that cannot be here"
+_OTHER_SHAPE = "it contains characters that are not allowed here"
 
 
 def invalid(errors: Sequence[tuple[str, str]], *, of: int | None = None) -> InvalidInput:

@@ -212,7 +212,7 @@ async def test_a_reopened_log_continues_its_times(tmp_path):
 async def test_output_of_an_older_agent_has_no_times(tmp_path):
     (tmp_path / "output.log").write_bytes(b"one\n")
     for options in ({"timestamps": True}, {"since": 0.0}):
-        with pytest.raises(Conflict, match="no times"):
+        with pytest.raises(Conflict, match="without times"):
             await collected(tmp_path / "output.log", **options)
     path = timed(tmp_path, (2.0, b"two\n"))
     assert await collected(path, timestamps=True) == b"- one\n1970-01-01T00:00:02.000Z two\n"

@@ -36,7 +36,7 @@ async def test_exit_code_zero_is_healthy_and_all_else_is_a_problem(script: str, 
 
 
 async def test_a_program_that_is_not_there_is_a_problem():
-    assert (await run(program("/no/such/program")) or "").startswith("health program: it cannot be started")
+    assert (await run(program("/no/such/program")) or "").startswith("health program: cannot be started")
 
 
 async def test_no_shell_reads_the_command_and_no_variable_of_the_agent_reaches_it(monkeypatch: pytest.MonkeyPatch):

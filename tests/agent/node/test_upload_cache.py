@@ -80,7 +80,7 @@ async def test_many_tasks_share_one_download(tmp_path: Path, source: Source):
 
 async def test_content_that_the_manifest_does_not_name_is_refused_and_not_kept(tmp_path: Path, source: Source):
     source.damaged = True
-    with pytest.raises(MooringError, match="other content"):
+    with pytest.raises(MooringError, match="does not match"):
         await fetch(cache_of(tmp_path, source))
     assert files_in(tmp_path) == []
 

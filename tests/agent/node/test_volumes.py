@@ -46,7 +46,7 @@ def test_a_shared_volume_is_in_the_folder_of_its_pool_where_the_node_allows_that
     root.mkdir()
     disk.mkdir()
     volume = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(disk))
-    with pytest.raises(MooringError, match="lets no task see") as refused:
+    with pytest.raises(MooringError, match="exposes no folder that contains") as refused:
         folder_of(VolumeFolders(root), volume)
     assert refused.value.code == "host-path-refused"
     one, other = VolumeFolders(root, (disk,)), VolumeFolders(tmp_path / "another", (disk,))

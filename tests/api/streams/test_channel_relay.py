@@ -81,9 +81,9 @@ async def test_it_ends_with_the_agent_with_the_server_and_with_an_agent_that_sen
         async with channels.open(agent.session, TASK, None, COMMAND) as channel:
             found.append((await broken(channels, agent, channel)).message)
     assert found == [
-        "the connection with the task's node was lost",
-        "the server stops; open it again",
-        "the task's node sent more than is taken",
+        "the connection to the task's node was lost",
+        "the server is stopping; open the channel again",
+        "the task's node sent more than the receiver allows",
     ]
 
 

@@ -178,7 +178,7 @@ async def test_a_drain_is_complete_when_nothing_is_left_and_is_said_to_be_so_onc
     await loop.once()
     assert (await harness.node_row(node)).drained_at is not None
     assert [row.kind for row in await harness.feed(node)].count("drained") == 1
-    assert [row.reason for row in await harness.history(node)][-1] == "Drained: nothing is left on it"
+    assert [row.reason for row in await harness.history(node)][-1] == "Drained: no task is left on it"
     await harness.drain(node, False)
     row = await harness.node_row(node)
     assert (row.status, row.drained_at, row.drain_reason) == ("READY", None, None)
@@ -208,7 +208,7 @@ async def test_sessions_are_warned_of_a_drain_that_will_end_them(harness: Harnes
     assert warned.details["until"] == until.isoformat(timespec="seconds")
     said = (await harness.history(asked))[-1]
     assert (said.actor, said.old_status, said.new_status) == ("ada", "RUNNING", "RUNNING")
-    assert "new disks; what is not done ends at" in said.reason
+    assert "new disks; remaining work is stopped at" in said.reason
     async with harness.database.read() as connection:
         [desired] = await desired_tasks.desired(connection, node)
     assert desired.deadline_at == until

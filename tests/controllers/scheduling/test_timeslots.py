@@ -64,7 +64,7 @@ async def test_an_alternative_names_the_second_where_the_minute_would_be_too_ear
 async def test_a_booking_that_no_node_can_take_is_refused(port: Port):
     booked = await port.book(architecture="riscv64")
     assert await port.status(booked) == S.REFUSED
-    assert (await port.row(booked)).reason["message"].endswith("nor is there any for fewer, or later")
+    assert (await port.row(booked)).reason["message"].endswith("nor for fewer tasks or at a later time")
 
 
 async def test_one_booking_may_begin_when_another_ends(port: Port):

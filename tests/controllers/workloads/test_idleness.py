@@ -79,7 +79,7 @@ async def test_an_idle_session_is_warned_and_then_ended_with_the_reason(harness:
     await harness.move(task, TaskStatus.CANCELLED)
     ended = await harness.workload(workload_id)
     assert (ended.status, ended.reason["code"]) == ("CANCELLED", "idle-timeout")
-    assert ended.reason["message"] == "Its tasks did nothing for 10m"
+    assert ended.reason["message"] == "Its tasks were idle for 10m"
 
 
 @on_sqlite

@@ -152,7 +152,7 @@ async def test_an_evicted_task_uses_no_retry_however_it_ended(harness: Harness):
         await fail(harness, task, exit_code=3)
         evicted = await harness.task(task.id)
         assert (evicted.status, evicted.exit_code, evicted.reason["code"]) == ("FAILED", 3, "evicted")
-        assert evicted.reason["message"] == "exited with code 3 after it was told to leave its node"
+        assert evicted.reason["message"] == "exited with code 3 after it was evicted"
         await harness.drain(node, False)
         [task] = await run_again(harness, job)
         assert (task.attempt, task.failures) == (attempt, failures)

@@ -258,7 +258,7 @@ def test_dates_of_a_series_can_be_left_out_and_must_be_of_it():
     assert left == [first, first + timedelta(weeks=2)]
     with pytest.raises(InvalidInput, match="no occurrence on 2027-03-09"):
         occurrences("FREQ=WEEKLY;COUNT=4", "UTC", first, exceptions=[date(2027, 3, 9)])
-    with pytest.raises(InvalidInput, match="all of its occurrences are left out"):
+    with pytest.raises(InvalidInput, match="all of its occurrences are excluded"):
         occurrences("FREQ=WEEKLY;COUNT=1", "UTC", first, exceptions=[date(2027, 3, 1)])
 
 

@@ -179,6 +179,6 @@ def test_invisible_objects_do_not_exist_and_forbidden_actions_are_refused():
 
 def test_a_keypair_that_is_good_for_less_says_so():
     who = principal(Role.ADMIN, scope=KeyScope.READ)
-    with pytest.raises(NotAllowed, match="good for looking only") as refused:
+    with pytest.raises(NotAllowed, match="has the scope 'read'") as refused:
         require(who, Action.SUBMIT, own(who))
     assert refused.value.code == "keypair-scope"

@@ -55,9 +55,9 @@ def test_a_policy_that_is_written_back_reads_the_same():
         ({"limits": {"cpu": 1.5}}, "limits: write amounts"),
         ({"limits": {"cpu": "0.0001"}}, "cpu"),
         ({"limits": {"CPU!": 1}}, "not a slot name"),
-        ({"rights": ["everything"]}, "'everything' is none of private, system, designate"),
+        ({"rights": ["everything"]}, "'everything' is not one of private, system, designate"),
         ({"rights": "private"}, "rights: write a list"),
-        ({"unspecified": None}, "none of unlimited, limited"),
+        ({"unspecified": None}, "not one of unlimited, limited"),
         ({"default_time_seconds": 60, "max_time_seconds": 30}, "60 is more than max_time_seconds, 30"),
     ],
 )

@@ -195,11 +195,11 @@ def test_a_dependency_names_unmet_conditions_and_earlier_singletons():
     met = Dependency(id_of("fetch"), "fetch", Condition.AFTER_FAIL, WorkloadStatus.EXPIRED)
     admission = Admission(AdmissionContext(NOW))
     answer = rejected(admission.admit(work(dependencies=(met, open_one))))
-    assert answer.reason.message == "waiting for 'prepare' to finish as success"
+    assert answer.reason.message == "waiting for 'prepare' to succeed"
     assert (answer.reason.cure, answer.awaits.workloads) == ("change", frozenset({id_of("prepare")}))
     answer = rejected(admission.admit(work(dependencies=(broken,), behind=(id_of("older"),))))
     assert answer.reason.message == (
-        "it was waiting for 'train' to finish as success, which is failed; waiting for 1 that must run before it"
+        "it was waiting for 'train' to succeed, which is failed; waiting for 1 that must run before it"
     )
     assert (answer.reason.cure, answer.awaits.workloads) == ("never", frozenset({id_of("train"), id_of("older")}))
 

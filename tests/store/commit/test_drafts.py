@@ -95,7 +95,7 @@ async def test_tasks_placed_after_the_pass_are_detected_at_the_commit(harness: H
     await harness.database.write(lambda c: c.execute(update(pools).values(placement_revision=7)))
     result = await harness.commit_draft(draft, one, other, expected={"default": 6})
     assert names(result.bound) == ["one"]
-    assert [why for _, why in result.conflicts] == ["pool default has other tasks than the pass saw"]
+    assert [why for _, why in result.conflicts] == ["pool default has changed since the pass began"]
     assert result.revisions == {"default": 8}
 
 

@@ -199,7 +199,7 @@ async def test_constraints_between_tasks_require_the_placement_revision_of_the_p
     first = await harness.commit(await decision_on(harness, plain, [node_id]), expected={"default": 0})
     assert first.revisions == {"default": 1}
     stale = await harness.commit(wish, expected={"default": 0})
-    assert [why for _, why in stale.conflicts] == ["pool default has other tasks than the pass saw"]
+    assert [why for _, why in stale.conflicts] == ["pool default has changed since the pass began"]
     assert stale.revisions == {}
     assert (await harness.commit(wish, expected=first.revisions)).revisions == {"default": 2}
     received = [event for event in await harness.feed(harness.pool.id) if event.kind == "placed"]

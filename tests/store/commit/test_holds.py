@@ -242,7 +242,7 @@ async def test_a_victim_that_is_gone_makes_the_whole_decision_a_conflict(harness
     wish = await decision_on(harness, urgent, [node_id, other_id], victims=[victim, other])
     await harness.move(victim, T.SUCCEEDED)
     result = await harness.commit(wish, preemption=PREEMPTION)
-    assert [why for _, why in result.conflicts] == ["a victim is gone or has changed"]
+    assert [why for _, why in result.conflicts] == ["a victim has ended or changed"]
     assert (await harness.task(other.id)).status == "RUNNING"
     assert await harness.statuses(urgent) == ["PENDING", "PENDING"]
 

@@ -68,12 +68,12 @@ async def test_projects_of_two_domains_may_have_the_same_name_and_those_of_one_m
 async def test_a_project_with_work_or_as_a_default_stays(harness: Harness):
     database = harness.database
     await harness.submit("web")
-    with pytest.raises(Conflict, match="users have it as their own"):
+    with pytest.raises(Conflict, match="users have it as their default"):
         await database.write(lambda c: projects.remove(c, "default", "default", actor=ACTOR, now=NOW))
     await make_project(database, "vision")
     await add_member(database, "vision", "admin")
     await database.write(lambda c: users.change(c, "admin", project="vision", now=NOW))
-    with pytest.raises(Conflict, match="workloads are remembered"):
+    with pytest.raises(Conflict, match="recorded workloads belong"):
         await database.write(lambda c: projects.remove(c, "default", "default", actor=ACTOR, now=NOW))
 
 
@@ -127,7 +127,7 @@ async def test_the_end_of_a_membership_ends_its_keypairs(database: Database):
 async def test_a_default_project_is_one_of_a_members(database: Database):
     await make_user(database, "ada")
     await make_project(database, "speech")
-    with pytest.raises(Conflict, match="is no member of project 'speech'"):
+    with pytest.raises(Conflict, match="is not a member of project 'speech'"):
         await database.write(lambda c: users.change(c, "ada", project="speech", now=NOW))
 
 

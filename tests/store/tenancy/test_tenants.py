@@ -205,7 +205,7 @@ async def test_a_join_token_is_for_one_name(tokens: JoinTokens):
 
 @pytest.mark.parametrize("token", ["", "mj-nonsense", "'; DROP TABLE join_tokens; --", "\ud800"])
 async def test_an_unknown_join_token_is_refused(tokens: JoinTokens, token: str):
-    with pytest.raises(NotAllowed, match="not known"):
+    with pytest.raises(NotAllowed, match="unknown join token"):
         await tokens.consume(token)
 
 

@@ -70,7 +70,7 @@ def test_registry_login_and_secrets_reach_containers_and_leave_no_trace(
         _submit_deployment(client, tool)
         refused = _ended(client, "early", tool)
         assert (refused.reason or {})["code"] == "image-denied"
-        eventually(lambda: "give the project a login" in json.dumps(client.workload("web").reason))
+        eventually(lambda: "store a login of the project" in json.dumps(client.workload("web").reason))
         client.put_registry_login("default", registry.address, login)
         missing = _ended(client, "missing", f"{registry.address}/team/tool:2")
         assert (missing.reason or {})["message"] == f"registry {registry.address} has no image {missing.image}"

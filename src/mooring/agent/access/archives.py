@@ -19,7 +19,7 @@ def within(root: str, path: str) -> str:
     """Return a path relative to `root`; InvalidInput if it is elsewhere."""
     relative = posixpath.relpath(posixpath.normpath(path), root)
     if relative.split("/")[0] == "..":
-        raise InvalidInput(f"of an ended task only the files in {root} are kept", code="files-refused")
+        raise InvalidInput(f"after the end of a task only the files remain in {root} are kept", code="files-refused")
     return relative
 
 

@@ -97,7 +97,7 @@ async def _pieces(reader: LogReader, follow: bool, ended: Callable[[], bool]) ->
 
 def without_times() -> Conflict:
     return Conflict(
-        "it has no times, since an older agent recorded it: leave out the time and the timestamps", code="no-times"
+        "an older agent recorded this output, without times: leave out --since and --timestamps", code="no-times"
     )
 
 

@@ -85,7 +85,7 @@ class _Channel:
 
     async def refuse(self) -> None:
         await self._end(
-            code="too-many-channels", message=f"{_MAX_CONCURRENT} connections to tasks are open on this node already"
+            code="too-many-channels", message=f"{_MAX_CONCURRENT} connections to tasks are already open on this node"
         )
 
     async def serve(self) -> None:
@@ -97,10 +97,10 @@ class _Channel:
         except MooringError as problem:
             await self._end(code=problem.code, message=problem.message)
         except OSError as problem:
-            await self._end(code="channel-failed", message=f"the node failed at this: {problem.strerror or problem}")
+            await self._end(code="channel-failed", message=f"the node failed to do this: {problem.strerror or problem}")
         except Exception:
             log.exception("a channel failed", task=str(self._asked.task_id))
-            await self._end(code="channel-failed", message="the node failed at this; its agent's log says more")
+            await self._end(code="channel-failed", message="the node failed to do this; see the log of its agent")
         else:
             await self._end(exit_code=exit_code)
 
@@ -127,7 +127,7 @@ class _Channel:
             await reached.close()
 
     async def _reach(self) -> TaskChannel:
-        missing: MooringError = Conflict("tasks of this kind cannot be reached", code="not-reachable")
+        missing: MooringError = Conflict("tasks of this runtime do not support this", code="not-reachable")
         for runtime in self._runtimes:
             try:
                 return await runtime.reach(self._asked.task_id, self._asked.container, self._asked.purpose)

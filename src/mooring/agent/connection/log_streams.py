@@ -52,7 +52,7 @@ class LogStreams:
         timed = request.timestamps or request.since is not None
         try:
             if len(self._open) > _MAX_CONCURRENT:
-                raise MooringError(f"{_MAX_CONCURRENT} outputs are being read on this node already")
+                raise MooringError(f"{_MAX_CONCURRENT} outputs are already being read on this node")
             async for data in _output(request, runtimes, self._coming):
                 try:
                     await connection.send(LogChunk(request_id=request.request_id, data=data, times=timed))
@@ -72,7 +72,7 @@ async def _output(request: LogRequest, runtimes: list[Runtime], coming: Coming) 
     """Yield the output from the runtime that has it. For a task about to start, wait for it."""
     while True:
         early = coming(request.task_id)
-        missing = NotFound(f"this node keeps no output of task {request.task_id}")
+        missing = NotFound(f"this node has no stored output of task {request.task_id}")
         for runtime in runtimes:
             try:
                 async for data in _logs(runtime, request):
@@ -90,5 +90,5 @@ def _logs(runtime: Runtime, request: LogRequest) -> AsyncIterator[bytes]:
     if not request.timestamps and request.since is None:
         return runtime.logs(*asked)
     if "timestamps" not in inspect.signature(runtime.logs).parameters:
-        raise Conflict("its runtime knows no times: leave out the time and the timestamps", code="no-times")
+        raise Conflict("its runtime does not record times: leave out --since and --timestamps", code="no-times")
     return runtime.logs(*asked, since=request.since, timestamps=request.timestamps)

@@ -65,7 +65,7 @@ class Connection:
             try:
                 yield decode_from_server(frame.data)
             except msgspec.MsgspecError as error:
-                log.warning("message of the server not understood", error=str(error))
+                log.warning("unknown message of the server", error=str(error))
 
     async def _receive(self) -> aiohttp.WSMessage:
         try:
@@ -136,8 +136,7 @@ class Server:
             except aiohttp.WSServerHandshakeError as error:
                 if error.status in (401, 403):
                     raise AgentRefused(
-                        f"the server at {url} does not accept this node's credential any more; "
-                        "join again with a new token",
+                        f"the server at {url} no longer accepts this node's credential; join again with a new token",
                         code="credential-refused",
                     ) from error
                 raise Unavailable(f"the server at {url} answered {error.status}") from error

@@ -65,7 +65,7 @@ class UploadSource:
                 ) as answer,
             ):
                 if answer.status in (400, 404, 422):
-                    raise MooringError("the server does not have the uploaded files any more", code="files-missing")
+                    raise MooringError("the server no longer has the uploaded files", code="files-missing")
                 if answer.status != 200:
                     problem = _problem(await answer.content.read(_PIECE_BYTES))
                     if answer.status in _NOT_SERVING and problem.code not in (DAMAGED, NOT_SHARED):

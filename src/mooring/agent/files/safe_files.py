@@ -221,8 +221,8 @@ def _writable(descriptor: int, path: Path) -> bool:
         return False
     if not found.st_mode & stat.S_ISVTX:
         raise UnsafePath(
-            f"other users can replace what is in {path} (mode {stat.S_IMODE(found.st_mode):04o}), and the agent would "
-            f"keep its files below it; run: chmod go-w {path}, or choose another folder with --data"
+            f"other users can replace files in {path} (mode {stat.S_IMODE(found.st_mode):04o}), "
+            f"which is above the agent's folder; run: chmod go-w {path}, or choose another folder with --data"
         )
     return True
 
@@ -316,7 +316,7 @@ def _open(parent: int, name: str, flags: int, path: Path) -> int:
             raise
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
-        raise UnsafePath(f"{path} is {kind} (of uid {found.st_uid}); nothing is done through it") from None
+        raise UnsafePath(f"{path} is {kind} (of uid {found.st_uid}); it is not followed") from None
 
 
 def _replace(descriptor: int, following: int) -> int:
@@ -326,5 +326,5 @@ def _replace(descriptor: int, following: int) -> int:
 
 def _checked(name: str) -> str:
     if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise UnsafePath(f"{name!r} is not the name of a file")
+        raise UnsafePath(f"{name!r} is not a file name")
     return name

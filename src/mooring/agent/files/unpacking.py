@@ -120,4 +120,4 @@ def chunk_content(path: Path, digest: str) -> Iterator[bytes]:
 
 
 def _damaged() -> DamagedChunk:
-    return DamagedChunk("this node damages the uploaded files that it downloads; check its disk")
+    return DamagedChunk("downloaded files are damaged on this node; check its disk")

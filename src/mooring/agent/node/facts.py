@@ -125,7 +125,7 @@ def declared_devices(written: Iterable[str]) -> dict[str, list[DeviceFact]]:
         count, _, further = rest.partition(":")
         model, _, memory = further.partition(":")
         if slot in ("cpu", "memory", "storage"):
-            raise InvalidInput(f"{text!r}: {slot} is not made of devices", code="invalid-device")
+            raise InvalidInput(f"{text!r}: {slot} has no devices", code="invalid-device")
         whole = UNITS_PER_ONE[slot_type(slot).kind]
         if not count.isdigit() or not 1 <= int(count) <= MAX_DEVICES:
             raise InvalidInput(

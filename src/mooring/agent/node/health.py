@@ -18,7 +18,7 @@ from mooring.wire.agents.agent_protocol import HealthProgram
 
 log = structlog.get_logger(__name__)
 
-_NOT_YET = "health program: it has not passed yet"
+_NOT_YET = "health program: has not succeeded yet"
 _MAX_OUTPUT_BYTES = 4096
 _MAX_MESSAGE_LENGTH = 200
 _PIPE_BYTES = 64 * 1024
@@ -73,7 +73,7 @@ async def run(program: HealthProgram) -> str | None:
                 env=_ENVIRONMENT,
             )
         except (OSError, ValueError) as error:
-            return f"health program: it cannot be started: {error}"[:_MAX_MESSAGE_LENGTH]
+            return f"health program: cannot be started: {error}"[:_MAX_MESSAGE_LENGTH]
         code: int | None = None
         try:
             with contextlib.suppress(TimeoutError):

@@ -135,7 +135,7 @@ def find(node_id: UUID, *, mounts: str | None = None, own: str | None = None) ->
         _enable(parent, available)
         usable = frozenset((base / "cgroup.controllers").read_text().split()) & available
     except OSError as error:
-        log.info("cgroups cannot be used, rlimits take their place", reason=str(error))
+        log.info("cgroups cannot be used; limits are enforced by rlimits", reason=str(error))
         return None
     return Cgroups(base, usable)
 

@@ -117,9 +117,9 @@ class UploadCache:
                         f"the uploaded files could not be downloaded in {failures} attempts: {problem.message}",
                         code="files-unavailable",
                     ) from problem
-                log.info("upload not fetched yet", upload=str(upload_id), reason=problem.message, failures=failures)
+                log.info("upload not downloaded yet", upload=str(upload_id), reason=problem.message, failures=failures)
             except Unavailable as problem:
-                log.info("upload not fetched yet", upload=str(upload_id), reason=problem.message)
+                log.info("upload not downloaded yet", upload=str(upload_id), reason=problem.message)
             finally:
                 self._fetching.pop(upload_id, None)
             await asyncio.sleep(delay)
@@ -265,5 +265,6 @@ def _batches(chunks: Sequence[Chunk], missing: Sequence[int]) -> Iterator[list[i
 
 def _damaged() -> MooringError:
     return MooringError(
-        "the server sent other content than the upload's manifest names; upload the folder again", code="files-damaged"
+        "the server sent content that does not match the upload's manifest; upload the folder again",
+        code="files-damaged",
     )

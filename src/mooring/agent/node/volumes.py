@@ -59,7 +59,7 @@ class VolumeFolders:
                 return volumes.make(str(project_id))
         except UnsafePath as problem:
             raise NotAllowed(
-                f"volumes of the project cannot be kept on this node: {problem.message}", code="volume-refused"
+                f"the volumes of the project cannot be stored on this node: {problem.message}", code="volume-refused"
             ) from None
 
     def _of_node(self, path: str | None) -> Folder:
@@ -70,12 +70,13 @@ class VolumeFolders:
             raise InvalidInput(f"{path} is not a folder of this node", code="volume-missing") from None
         if not any(folder.is_relative_to(allowed.resolve()) for allowed in self.allowed):
             raise NotAllowed(
-                f"this node lets no task see {path}; its owner allows folders with `mooring agent --host-path`",
+                f"this node exposes no folder that contains {path}; its owner exposes folders with"
+                " `mooring agent --host-path`",
                 code="host-path-refused",
             )
         for own in (each.resolve() for each in (self.root, *self.forbidden)):
             if own.is_relative_to(folder) or folder.is_relative_to(own):
-                raise NotAllowed(f"{path} is not for tasks: the agent has its own things there", code="volume-refused")
+                raise NotAllowed(f"{path} cannot be mounted: it belongs to the agent", code="volume-refused")
         try:
             return Folder.open(folder)
         except (UnsafePath, FileNotFoundError):

@@ -176,4 +176,4 @@ def _check(measure: TaskMeasure) -> None:
         or not 0 <= measure.memory_bytes <= _MAX_BYTES
         or not all(0 <= counter <= _MAX_COUNTED for counter in _counters(measure))
     ):
-        raise InvalidInput("the agent reports an impossible usage of a task: negative, or more than any machine has")
+        raise InvalidInput("the agent reports an impossible usage of a task: negative, or more than a machine can have")

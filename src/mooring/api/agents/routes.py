@@ -67,7 +67,7 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
         try:
             asked = msgspec.json.decode(await request.body(), type=wire.JoinRequest)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"this is no request to join: {error}") from None
+            raise InvalidInput(f"not a valid request to join: {error}") from None
         check_name(asked.name, what="node name")
         _check_facts(asked.facts)
         answer = await database.write(lambda connection: _join(connection, asked))
@@ -94,7 +94,7 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
             problem = DISK_FULL if is_disk_full(error) else "the database does not answer"
             if busy:
                 problem = "too many agents connect at the same time"
-            _log.warning(f"An agent has to come again: {problem}", error=repr(error))
+            _log.warning(f"Agent refused for now: {problem}", error=repr(error))
             with suppress(WebSocketDisconnect):
                 if websocket.application_state is WebSocketState.CONNECTING:
                     # Without a handshake this would read as a refusal of the credential.
@@ -156,7 +156,7 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
                     code="node-unknown",
                 )
     raise NotAuthenticated(
-        "this node credential is not known; the node may have been removed or joined again; join with a new token",
+        "unknown node credential; the node may have been removed or joined again; join with a new token",
         code="credential-refused",
     )
 
@@ -184,7 +184,7 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         async with asyncio.timeout(_HELLO_SECONDS):
             hello = wire.decode_from_agent(await websocket.receive_text())
         if not isinstance(hello, wire.Hello):
-            raise InvalidInput("an agent says hello first")
+            raise InvalidInput("the first message of an agent must be hello")
         if (message := refused_agent(hello)) is not None:
             await send(wire.Refused(code="protocol", message=message))
             await websocket.close(_POLICY_VIOLATION)
@@ -195,7 +195,7 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
     except (WebSocketDisconnect, TimeoutError):
         pass
     except (msgspec.DecodeError, msgspec.ValidationError, InvalidInput) as error:
-        _log.warning(f"Agent of node {node.name} sent what is no message: {error}")
+        _log.warning(f"Agent of node {node.name} sent an invalid message: {error}")
         await websocket.close(_POLICY_VIOLATION)
     finally:
         hub.disconnect(session)
@@ -227,14 +227,14 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.ChannelData() | wire.ChannelWindow() | wire.ChannelEnd():
             hub.channel(session, message)
         case wire.Hello():
-            raise InvalidInput("an agent says hello once")
+            raise InvalidInput("an agent may send hello only once")
 
 
 def _check_facts(facts: wire.Facts) -> None:
     if facts.address is not None and not _is_address(facts.address):
-        raise InvalidInput("the address of a machine is one of IPv4 or IPv6")
+        raise InvalidInput("the address of a machine must be an IPv4 or IPv6 address")
     if facts.isolation not in LEVELS:
-        raise InvalidInput(f"the isolation of a machine is one of {', '.join(LEVELS)}")
+        raise InvalidInput(f"the isolation of a machine must be one of {', '.join(LEVELS)}")
     if any(not 0 <= amount <= _AMOUNT_MAX for amount in facts.capacity.values()):
         raise InvalidInput("a machine's capacity must be whole numbers that are not negative and fit 64 bits")
     if len(facts.capacity) > 64 or any(len(name) > 64 for name in facts.capacity):

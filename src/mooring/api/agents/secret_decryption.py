@@ -52,7 +52,7 @@ class SecretDecryption:
     def _check(self, session: AgentSession) -> None:
         if session.protocol < SECRETS_SINCE:
             raise InvalidInput(
-                f"the agent of node {session.node_name!r} is of a version that knows no secrets", code="agent-too-old"
+                f"the agent of node {session.node_name!r} is too old for secrets; upgrade it", code="agent-too-old"
             )
         if not session.confidential and not self._in_plain_text:
             raise InvalidInput(
@@ -87,7 +87,7 @@ class SecretDecryption:
         try:
             return sealed.open(self._secret_box)
         except MooringError as problem:
-            raise InvalidInput(f"{what} cannot be opened: {problem.message}", code=problem.code) from None
+            raise InvalidInput(f"{what} cannot be decrypted: {problem.message}", code=problem.code) from None
 
 
 def is_confidential(connection: HTTPConnection) -> bool:

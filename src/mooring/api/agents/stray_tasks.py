@@ -40,4 +40,4 @@ async def quarantine_strays(
 def log_quarantined(task_ids: Iterable[UUID], session: AgentSession) -> None:
     for task_id in task_ids:
         metrics.quarantined.inc()
-        _log.warning(f"Task {task_id} runs on node {session.node_name}, and the database does not know it")
+        _log.warning(f"Task {task_id} runs on node {session.node_name}, but the database does not know it")

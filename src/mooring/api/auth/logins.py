@@ -70,14 +70,12 @@ def _of_token(claims: Claims, account: UserAccount | None, key_revoked: bool, lo
     if key_revoked:
         raise NotAuthenticated("the key that signed this token was revoked; log in again", code="token-revoked")
     if login_ended or account is None or not account.active or account.token_epoch != claims.epoch:
-        raise NotAuthenticated("this login was ended; log in again", code="token-revoked")
+        raise NotAuthenticated("this login was revoked; log in again", code="token-revoked")
     return Login(account.principal, claims)
 
 
 def _of_keypair(keypair: Keypair | None, account: UserAccount | None) -> Login:
     # A keypair that was activated again does not bring back a membership that ended.
     if keypair is None or account is None or not account.active or keypair.project_id not in account.principal.projects:
-        raise NotAuthenticated(
-            "this keypair is not known, has ended, or its secret is another one", code="wrong-credentials"
-        )
+        raise NotAuthenticated("unknown or inactive keypair, or wrong secret", code="wrong-credentials")
     return Login(account.by(keypair), None)

@@ -38,13 +38,13 @@ from mooring.wire.fields import IdempotencyKey
 _bearer = HTTPBearer(
     scheme_name="token",
     bearerFormat="JWT",
-    description="The `access_token` that `POST /api/auth/login` answers with.",
+    description="The `access_token` in the response of `POST /api/auth/login`.",
     auto_error=False,
 )
 _basic = HTTPBase(
     scheme="basic",
     scheme_name="keypair",
-    description="The access key and the secret of a keypair, as `POST /api/keypairs` answers with.",
+    description="The access key and the secret of a keypair, from the response of `POST /api/keypairs`.",
     auto_error=False,
 )
 
@@ -117,7 +117,7 @@ async def authenticated(services: Services, connection: HTTPConnection) -> Login
     services.load.credentials.remember(shown, login.principal.user_id)
     if connection.scope.get(BODY_WITHHELD):
         # It was refused a moment ago and is valid again, as after a user was reactivated.
-        raise Unavailable("this credential has just become valid again; send the request once more", code="try-again")
+        raise Unavailable("this credential has just become valid again; repeat the request", code="try-again")
     address = _address(services, connection, shown)
     return replace(login, principal=replace(login.principal, address=address))
 
@@ -187,7 +187,7 @@ async def _user(login: LoggedIn) -> Principal:
 
 async def _claims(login: LoggedIn) -> Claims:
     if login.claims is None:
-        raise NotAllowed("this needs a login by password, not a keypair", code="keypair-scope")
+        raise NotAllowed("this requires a login by password, not a keypair", code="keypair-scope")
     return login.claims
 
 

@@ -61,7 +61,7 @@ def from_text(text: str) -> SigningKeys:
     parts = [part.strip() for part in text.split(",")]
     if any(len(part.encode()) < _KEY_BYTES for part in parts):
         raise InvalidInput(
-            f"{VARIABLE} must have at least {_KEY_BYTES} characters per key; make one with: openssl rand -hex 32",
+            f"{VARIABLE} must have at least {_KEY_BYTES} characters per key; create one with: openssl rand -hex 32",
             code="invalid-signing-key",
         )
     return SigningKeys([SigningKey(part.encode()) for part in parts])

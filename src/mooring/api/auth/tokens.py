@@ -137,7 +137,7 @@ def _digest(credential: str) -> str:
 def _claims(decoded: dict[str, Any], key_id: str) -> Claims:
     epoch, auth_time = decoded["epoch"], decoded["auth_time"]
     if type(epoch) is not int or type(auth_time) is not int:
-        raise jwt.InvalidTokenError("a claim has a wrong type")
+        raise jwt.InvalidTokenError("a claim has the wrong type")
     login_id = decoded.get("sid")
     return Claims(
         UUID(decoded["sub"]),

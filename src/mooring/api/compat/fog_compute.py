@@ -162,7 +162,7 @@ async def scale(services: Served, principal: User, deployment_id: str, request: 
     row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     highest = services.limits.max_scale
     if not 1 <= request.replicas <= highest:
-        raise invalid([("replicas", f"{request.replicas} asked for, a deployment may have 1 to {highest}")])
+        raise invalid([("replicas", f"{request.replicas} requested; a deployment may have 1 to {highest}")])
     if (word := _word(row)) in ("deleted", "failed"):
         raise Conflict(f"deployment {row.name!r} is {word} and cannot be scaled", code=f"deployment-{word}")
     charge_tasks(services, principal, replicas=request.replicas)

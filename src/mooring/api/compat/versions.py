@@ -28,7 +28,7 @@ def of_a_newer_client(headers: Mapping[str, str]) -> str:
         return ""
     return (
         f"; the client is version {client.version}, newer than the server's {__version__}: "
-        "what it asks for may need a newer server"
+        "the request may need a newer server"
     )
 
 

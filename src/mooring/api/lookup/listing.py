@@ -34,5 +34,5 @@ def sight_of(principal: Principal, *, everyone: bool) -> Sight:
     """Return the scope of a list: the principal's own work, or that of everyone whose work it may see."""
     seen = sight(principal)
     if everyone and not seen.of_others:
-        raise NotAllowed("you see your own workloads only; leave out everyone")
+        raise NotAllowed("you may see only your own workloads; leave out everyone")
     return seen if everyone else own_work(principal)

@@ -45,20 +45,20 @@ _STATUS: Mapping[type[MooringError], int] = {
 }
 _WORDS: Mapping[int, str] = {
     400: "Not valid HTTP, or the body is not JSON",
-    401: "Not logged in, or the token is over",
+    401: "Not logged in, or the token has expired",
     403: "Only an admin may do this",
-    404: "There is nothing of this name or id that you may see",
+    404: "No object with this name or id is visible to you",
     408: "The body did not arrive in time",
-    409: "Contradicts the present state",
+    409: "Conflicts with the present state",
     410: "The events after this cursor were deleted; read everything again",
-    412: "A limit, a rule or a hook does not let it in; `details` has every reason",
+    412: "Rejected by a limit, a rule or a hook; `details` lists all reasons",
     413: "The body is too large",
     422: "The request is invalid",
     426: "The client is too old for this server",
     429: "Too many requests or attempts; `Retry-After` says how long to wait",
     431: "The headers or the URL are too large",
-    500: "An error of the server's own; the request id finds it in the log",
-    503: "A part that is needed does not answer at the moment",
+    500: "Internal error; the log has it under the request id",
+    503: "A required component does not answer at the moment",
 }
 _ANY_ROUTE = (400, 408, 413, 426, 429, 431)
 """Refusals before a request reaches its route."""
@@ -67,9 +67,9 @@ _READING = frozenset({"GET", "HEAD"})
 _ERROR_BODY = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
 # What Starlette and FastAPI raise by themselves.
 _OWN_CODES: Mapping[int, tuple[str, str]] = {
-    400: ("invalid-json", "the body is not JSON that can be read"),
+    400: ("invalid-json", "the body is not valid JSON"),
     404: ("not-found", "there is nothing at this path"),
-    405: ("method-not-allowed", "this path does not know this method"),
+    405: ("method-not-allowed", "this path does not support this method"),
 }
 
 

@@ -223,8 +223,8 @@ class _Request:
             message = f"{DISK_FULL}; nothing was written. An admin has to free space there; then try again"
             return error_answer(503, "disk-full", message, headers={"Retry-After": str(_FULL_RETRY_SECONDS)})
         if not self._started and is_constraint_conflict(error):
-            log.warning("A request was overtaken by another", method=method, path=path, error=repr(error))
-            message = "what this is about was taken or removed at this very moment; look again, and try again"
+            log.warning("A request conflicted with another", method=method, path=path, error=repr(error))
+            message = "another request took or removed the object at the same moment; read it again and retry"
             return error_answer(409, "overtaken", message)
         log.exception("A request failed", method=method, path=path)
         if self._started:
@@ -232,7 +232,7 @@ class _Request:
         return error_answer(
             500,
             "internal-error",
-            f"the server failed at this; an admin finds it in the log as request {self._id}",
+            f"internal server error; the log has it under request {self._id}",
             {"request_id": self._id},
         )
 

@@ -73,7 +73,7 @@ class Channel:
         match message:
             case ChannelData():
                 if not self.side.take(message.data, message.error):
-                    self.lost("the task's node sent more than is taken")
+                    self.lost("the task's node sent more than the receiver allows")
             case ChannelWindow():
                 self.side.grant(message.bytes)
             case ChannelEnd():
@@ -129,12 +129,12 @@ class TaskChannels:
         """Its stream is closed: nothing more comes from there."""
         for channel in self._open.values():
             if channel.session is session:
-                channel.lost("the connection with the task's node was lost")
+                channel.lost("the connection to the task's node was lost")
 
     def close_channels(self) -> None:
         """End every channel with the reason that the server stops."""
         for channel in self._open.values():
-            channel.lost("the server stops; open it again", code="server-stopping")
+            channel.lost("the server is stopping; open the channel again", code="server-stopping")
 
 
 class _Link:

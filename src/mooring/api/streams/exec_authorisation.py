@@ -42,7 +42,7 @@ async def find_task(services: Services, principal: Principal, ref: str, *, ended
     if found.simulated:
         raise Conflict(f"task {found.name} is simulated, so there is no process to access", code="simulated")
     if found.status != TaskStatus.RUNNING and not ended:
-        raise Conflict(f"task {found.name} does not run: it is {found.status}", code="not-running")
+        raise Conflict(f"task {found.name} is not running: it is {found.status}", code="not-running")
     return [found]
 
 
@@ -92,7 +92,7 @@ async def _first_that_answers(
     problem: MooringError | None = None
     for task in tasks:
         if task.node_id is None:
-            raise NotFound(f"what task {task.name} left is gone with its node", code="node-gone")
+            raise NotFound(f"the files of task {task.name} were removed with its node", code="node-gone")
         try:
             services.task_access.check(task.node_id)
             await _record(services, principal, task, container, purpose)

@@ -67,7 +67,7 @@ class TaskOutput:
                 if chunk.error and chunk.code == "no-times":
                     raise Conflict(f"the output cannot be read: {chunk.error}", code=chunk.code)
                 if chunk.error:
-                    raise Unavailable(f"the output cannot be read further: {chunk.error}", code="logs-unavailable")
+                    raise Unavailable(f"the rest of the output cannot be read: {chunk.error}", code="logs-unavailable")
                 if timed and not chunk.times:
                     raise Conflict(
                         "the agent of the task's node is too old to know the times of output: upgrade it, or ask"

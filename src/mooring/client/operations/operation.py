@@ -59,7 +59,7 @@ class Stream:
         """Raise Conflict if the server does not have a feature that was asked for."""
         if self.parameter is not None and self.parameter not in content_type:
             raise Conflict(
-                "the server is too old to know the times of output: upgrade it, or ask without since and timestamps",
+                "the server is too old for times of output: upgrade it, or leave out since and timestamps",
                 code="server-outdated",
             )
 

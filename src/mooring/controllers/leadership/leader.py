@@ -188,7 +188,7 @@ class Leader:
 
     async def _follow_state(self, elected: asyncio.Event) -> None:
         """Follow the cluster's state until elected. A read in progress is completed: a partial one would be wrong."""
-        outage = Outage("The database", "this standby does not follow the cluster's state")
+        outage = Outage("The database", "this standby cannot follow the cluster's state")
         while not elected.is_set():
             seen = self._signal.count
             try:

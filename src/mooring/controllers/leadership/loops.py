@@ -85,7 +85,7 @@ async def keep_running(
             why = DISK_FULL if is_disk_full(error) else _in_short(error)
             _ended(state, "failed", began, why)
             if not is_temporary(error) and not is_disk_full(error):
-                _log.exception(f"Loop {state.name} failed; it goes on in {pause:g} s")
+                _log.exception(f"Loop {state.name} failed; retrying in {pause:g} s")
             elif not away:
                 away = True
                 _log.warning(f"Loop {state.name} waits for the database", error=why)

@@ -49,7 +49,7 @@ class DrainingLoop:
             await self._database.write(self._warn)
         if found.drained:
             for name in await self._database.write(self._note_drained):
-                _log.info(f"Node {name} is drained: nothing is left on it")
+                _log.info(f"Node {name} is drained: no task is left on it")
         return False
 
     async def _send_away(self, connection: Connection, term: int) -> Applied:

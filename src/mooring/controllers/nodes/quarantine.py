@@ -33,5 +33,5 @@ class QuarantineLoop:
             return await quarantine.confirm(connection, quarantine.GRACE_OVER, due=at, now=at, term=term)
 
         for task_id in await self._database.write(work):
-            _log.warning(f"Task {task_id}, which the database does not know, is ended: its grace is over")
+            _log.warning(f"Task {task_id}, which the database does not know, is stopped: its grace period has expired")
         return True

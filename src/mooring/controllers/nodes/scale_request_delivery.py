@@ -116,7 +116,7 @@ def _log_delivery(request: ScaleRequest, problem: MooringError | None) -> None:
         metrics.scale_requests.labels("delivered").inc()
         _log.info(f"{what} was delivered")
     elif isinstance(problem, Unavailable):
-        _log.warning(f"{what} could not be delivered and is tried again: {problem.message}")
+        _log.warning(f"{what} could not be delivered and is retried: {problem.message}")
     else:
         metrics.scale_requests.labels("refused").inc()
         _log.error(f"{what} was refused: {problem.message}")

@@ -57,7 +57,7 @@ from mooring.telemetry import metrics
 _log = structlog.get_logger(__name__)
 _ACTOR = "scaling"
 """The name of this loop in the history of nodes; it resumes only nodes that it drained itself."""
-_SPARE = "idle: its pool can do without it"
+_SPARE = "idle, and its pool does not need it"
 """The drain reason of idle nodes."""
 _GATHER_SECONDS = 2.0
 """Delay from the first unmet demand of a pool to its scale request, which covers all demand that arrives meanwhile."""
@@ -250,11 +250,11 @@ class ScalingLoop:
         for request in changes.new:
             proven = _shown_packing(request.packing)
             _log.info(
-                f"Pool {request.pool} asks for nodes of template {request.template}: {len(request.wanted)}{proven}"
+                f"Pool {request.pool} requests nodes of template {request.template}: {len(request.wanted)}{proven}"
             )
         for node in changes.resumed:
             await nodes.set_draining(connection, node.id, False, actor=_ACTOR, now=at)
-            _log.info(f"Node {node.name} is wanted again and takes work")
+            _log.info(f"Node {node.name} is needed again and accepts work")
         for node in changes.drained:
             await nodes.lock(connection, node.id)
             if await scaled_nodes.is_spare(connection, node.id):

@@ -154,7 +154,7 @@ class EstimatesLoop:
                 found += self._round[0].advance(1)
             except Exception:
                 # Estimates only read the view, so it stays valid whatever fails.
-                _log.exception("Starts could not be estimated; the next round tries again")
+                _log.exception("Starts could not be estimated; retrying in the next round")
                 self._round = []
                 break
             if self._round[0].done:

@@ -42,7 +42,7 @@ class HoldsLoop:
             if not is_rejected_row(error):
                 raise
             # One bad row does not block the rest.
-            _log.error(f"The place of workload {workload_id} cannot be settled: {error}")
+            _log.error(f"The hold of workload {workload_id} cannot be resolved: {error}")
             return
         if applied is not None:
             log_applied(applied)

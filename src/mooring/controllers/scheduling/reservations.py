@@ -88,7 +88,7 @@ class Reservations:
     def _answer(self, slot: Timeslot, at: datetime) -> TimeslotUpdate:
         begins, ends = _window(slot, at)
         if ends <= begins:
-            return TimeslotUpdate(slot, S.REFUSED, Reason("timeslot-over", "its window is over already", _BY, "never"))
+            return TimeslotUpdate(slot, S.REFUSED, Reason("timeslot-over", "its window is already over", _BY, "never"))
         old = None if slot.replaces is None else self._calendar.slots.get(slot.replaces)
         if slot.kind is TimeslotKind.MAINTENANCE:
             return _upkeep(slot, old)
@@ -282,7 +282,7 @@ class Reservations:
 
     def _name_of(self, node_id: UUID) -> str:
         row = self._cluster.row_of(node_id)
-        return "a node that is gone" if row is None else self._cluster.node(row).name
+        return "a node that was removed" if row is None else self._cluster.node(row).name
 
 
 class _Window(NamedTuple):
@@ -343,7 +343,9 @@ def _overlap(slot: Timeslot, upkeep: Timeslot) -> bool:
 def _upkeep(slot: Timeslot, old: Timeslot | None) -> TimeslotUpdate:
     """Return the move of a changed maintenance window: the same nodes, whatever is promised on them."""
     if old is None:
-        return TimeslotUpdate(slot, S.REFUSED, Reason("timeslot-over", "what it is a change of is over", _BY, "never"))
+        return TimeslotUpdate(
+            slot, S.REFUSED, Reason("timeslot-over", "the booking that it changes is over", _BY, "never")
+        )
     return TimeslotUpdate(slot, S.CONFIRMED, placements=old.placements)
 
 
@@ -370,7 +372,7 @@ def _no_capacity(slot: Timeslot, found: Alternatives, begins: int) -> Reason:
         options.append(f"from {start.isoformat(timespec='seconds' if start.second else 'minutes')}")
     if found.tasks:
         options.append(f"with {found.tasks} instead of {slot.count}")
-    fits = f"it fits {', or '.join(options)}" if options else "nor is there any for fewer, or later"
+    fits = f"it fits {', or '.join(options)}" if options else "nor for fewer tasks or at a later time"
     details = {"start": None if start is None else start.isoformat(), "count": found.tasks}
     return Reason(
         "no-room", f"there is no capacity for it at that time; {fits}", _BY, "release", {"alternatives": details}

@@ -142,7 +142,7 @@ class SchedulingLoop:
         self._distrust()
         for waiter in self._asked:
             if not waiter.done():
-                waiter.set_exception(LeadershipLost("this scheduler lost its leadership before the pass was over"))
+                waiter.set_exception(LeadershipLost("this scheduler lost its leadership during the pass"))
         self._asked.clear()
 
     def _distrust(self) -> None:
@@ -400,7 +400,7 @@ class SchedulingLoop:
             await self._mirror.read_again(nodes, {d.workload.id for d in back})
         for decision, what in result.conflicts:
             named = f"{shown(decision.workload.name)} ({decision.workload.id})"
-            _log.info(f"Workload {named} goes back to placing: {what}")
+            _log.info(f"Workload {named} returns to placement: {what}")
         metrics.bind_conflicts.inc(len(result.conflicts))
         for decision in result.bound:
             if not decision.workload.placed_before:

@@ -124,7 +124,7 @@ def _update_for(slot: Timeslot, use: TimeslotUse, at: datetime) -> TimeslotUpdat
         return TimeslotUpdate(slot, S.ACTIVE) if slot.eligible_at <= at else None
     if slot.kind is TimeslotKind.LAB and not use.placed and at > slot.missed_at:
         grace = format_duration(slot.grace_seconds)
-        message = f"nothing of it could start within {grace} after its start"
+        message = f"none of its work could start within {grace} after its start"
         return TimeslotUpdate(slot, S.EXPIRED, Reason("timeslot-missed", message, _ACTOR, "never"))
     if slot.ends_at <= at:
         return TimeslotUpdate(slot, S.ENDED)

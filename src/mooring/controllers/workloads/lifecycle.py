@@ -25,7 +25,9 @@ _MAX_WITHOUT_IMAGE_SECONDS = 600.0
 """Maximum backoff while the image is refused. The deployment starts by itself once the image is available."""
 
 _ENDS = Reason(WORKLOAD_ENDS, "Another task of the workload ended", "lifecycle", "never")
-_AGAIN = Reason("starts-again", "Another task of the workload is gone; all start again together", "lifecycle", "never")
+_AGAIN = Reason(
+    "starts-again", "Another task of the workload was lost or retried; all start again together", "lifecycle", "never"
+)
 
 
 class LifecycleLoop:

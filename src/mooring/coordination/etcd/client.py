@@ -239,14 +239,14 @@ class EtcdClient:
         if header.cluster_id != self._cluster:
             if self._cluster:
                 _log.warning(
-                    "This is another etcd cluster than before: its data is read again",
+                    "This is a different etcd cluster than before; its data is read again",
                     before=f"{self._cluster:x}",
                     now=f"{header.cluster_id:x}",
                 )
             self._cluster, self._revision = header.cluster_id, header.revision
         elif header.revision < before <= self._revision:
             _log.warning(
-                "etcd lost data, or was restored from an older snapshot: its data is read again",
+                "etcd lost data, or was restored from an older snapshot; its data is read again",
                 revision_before=before,
                 revision_now=header.revision,
             )
@@ -293,7 +293,7 @@ async def _next(watch: AsyncIterator[pb.WatchResponse], until: float) -> pb.Watc
     except TimeoutError:
         return None
     except HistoryLost as error:
-        _log.info("A watch of etcd starts again", reason=str(error))
+        _log.info("A watch of etcd is restarted", reason=str(error))
         return None
 
 

@@ -20,7 +20,7 @@ async def listen(client: EtcdClient, signal: Signal, *, key: bytes = KEY, own: s
 
     They carry no topics: announcements may be missed while the watch is broken, and the next one stands for all.
     """
-    outage = Outage("etcd", "signals of other servers do not arrive, and their work is found by the timer")
+    outage = Outage("etcd", "signals of other servers do not arrive; the timer finds their work")
     while True:
         try:
             async with aclosing(client.observe(key)) as changes:
@@ -46,7 +46,7 @@ class Announcer:
         self._due.set()
 
     async def run(self) -> None:
-        outage = Outage("etcd", "other servers find the commits of this one by their timer")
+        outage = Outage("etcd", "other servers notice the commits of this one only by their timers")
         while True:
             await self._due.wait()
             self._due.clear()

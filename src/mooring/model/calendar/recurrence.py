@@ -99,9 +99,9 @@ def occurrences(rule: str, timezone: str, first: datetime, *, exceptions: Collec
         raise _wrong(rule, f"it lasts more than ten years: {len(found)} occurrences start within them")
     left = [moment for moment in found if moment.date() not in exceptions]
     if missing := sorted(set(exceptions) - {moment.date() for moment in found}):
-        raise _wrong(rule, f"it has no occurrence on {missing[0]}, which is to be left out")
+        raise _wrong(rule, f"it has no occurrence on {missing[0]}, which is listed as an exception")
     if not left:
-        raise _wrong(rule, "all of its occurrences are left out")
+        raise _wrong(rule, "all of its occurrences are excluded")
     return sorted({moment.replace(tzinfo=there).astimezone(UTC) for moment in left})
 
 
@@ -205,7 +205,7 @@ def _parts(rule: str) -> dict[str, str]:
             raise _wrong(rule, f"{part[:40]!r} is not a part of a rule, or appears twice")
         parts[name] = value
     if parts.get("FREQ") not in _FREQUENCIES:
-        raise _wrong(rule, f"FREQ is one of {', '.join(_FREQUENCIES)}")
+        raise _wrong(rule, f"FREQ must be one of {', '.join(_FREQUENCIES)}")
     if ("COUNT" in parts) == ("UNTIL" in parts):
         raise _wrong(rule, "it has no end: add COUNT or UNTIL")
     return parts
@@ -271,7 +271,7 @@ def _weekdays(rule: str, parts: dict[str, str]) -> tuple[frozenset[int], frozens
 
 def _weekday(rule: str, written: str) -> int:
     if written not in _WEEKDAYS:
-        raise _wrong(rule, f"WKST is one of {', '.join(_WEEKDAYS)}")
+        raise _wrong(rule, f"WKST must be one of {', '.join(_WEEKDAYS)}")
     return _WEEKDAYS.index(written)
 
 

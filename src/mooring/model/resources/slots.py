@@ -78,9 +78,9 @@ def _with_likely_units(number: Fraction) -> str:
 
 
 BUILT_IN = (
-    SlotType("cpu", "milli", "processor cores, in thousandths", compressible=True),
+    SlotType("cpu", "milli", "CPU cores, in thousandths", compressible=True),
     SlotType("memory", "bytes", "memory"),
-    SlotType("gpu", "milli", "graphics processors, in thousandths of a device", devices=True),
+    SlotType("gpu", "milli", "GPUs, in thousandths of a device", devices=True),
     SlotType("storage", "bytes", "disk space of a task"),
 )
 _EPHEMERAL = SlotType("ephemeral-storage", "bytes", "disk space that ends with the task", compressible=True)

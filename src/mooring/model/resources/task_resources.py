@@ -176,7 +176,7 @@ def _check_slot(owner: str, name: str, asked: int | None, allowed: int | None) -
         return
     if asked > allowed:
         raise InvalidInput(
-            f"{owner} asks for {slot.format(asked)} {name} and limits itself to {slot.format(allowed)}",
+            f"{owner} asks for {slot.format(asked)} {name} with a limit of {slot.format(allowed)}",
             code="request-above-limit",
         )
     if slot.kind == "count" and asked != allowed:

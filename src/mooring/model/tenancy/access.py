@@ -33,7 +33,7 @@ class Action(StrEnum):
     CHANGE_VOLUMES = "make and remove volumes"
     SEE_USER = "see users"
     CHANGE_USER = "change users"
-    MAP_ACCOUNT = "choose the account that a user's processes run as"
+    MAP_ACCOUNT = "choose the OS account that a user's processes run as"
     SEE_KEYPAIR = "see a keypair"
     CHANGE_KEYPAIR = "change keypairs"
     SEE_LOGIN = "see a login"
@@ -42,17 +42,17 @@ class Action(StrEnum):
     CHANGE_QUOTA = "change quotas"
     SEE_CLUSTER = "see pools and nodes"
     SEE_POOL_ACCESS = "see who may use a pool"
-    SEE_SCALING = "see how pools grow and shrink"
+    SEE_SCALING = "see the scaling of pools"
     CHANGE_POOLS = "change pools and who may use them"
     CHANGE_NODES = "change nodes and let new ones join"
     SEE_QUARANTINE = "see tasks that the database does not know"
     END_QUARANTINED = "end tasks that the database does not know"
     SEE_POLICIES = "see policies"
-    CHANGE_POLICIES = "change policies and who carries them"
-    SEE_ACTIONS = "see what administrators did"
+    CHANGE_POLICIES = "change policies and their assignment"
+    SEE_ACTIONS = "see administrative actions"
     SEE_AUDIT = "audit the books"
     REPAIR = "repair the books"
-    OPERATE = "change who leads and ask for a pass"
+    OPERATE = "change the leader and request a pass"
 
 
 class _Relation(StrEnum):
@@ -270,13 +270,13 @@ def _relations(principal: Principal, action: Action, target: Target) -> set[_Rel
 def _refused(principal: Principal, action: Action) -> NotAllowed:
     if principal.by_keypair and action in _IMPERSONATING and principal.scope is KeyScope.ALL:
         return NotAllowed(
-            f"a keypair may not {action} of others, since it could get itself a wider credential: log in by password",
+            f"a keypair may not {action} of others, since it could obtain a wider credential: log in by password",
             code="keypair-scope",
         )
     if principal.scope is not KeyScope.ALL:
-        good_for = "looking" if principal.scope is KeyScope.READ else "work of one's own"
         return NotAllowed(
-            f"this keypair is good for {good_for} only, not to {action}; use one with the scope 'all', or log in",
+            f"this keypair has the scope '{principal.scope}' and may not {action};"
+            " use one with the scope 'all', or log in",
             code="keypair-scope",
         )
     return NotAllowed(f"you may not {action}; your role is {principal.role}")

@@ -160,7 +160,7 @@ def _one_of(kind: type[E], name: str, value: Any) -> E:
     try:
         return kind(value)
     except ValueError:
-        raise _wrong(name, f"{str(value)[:40]!r} is none of {', '.join(kind)}") from None
+        raise _wrong(name, f"{str(value)[:40]!r} is not one of {', '.join(kind)}") from None
 
 
 def _wrong(name: str, problem: str) -> InvalidInput:

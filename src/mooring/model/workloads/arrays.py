@@ -40,7 +40,7 @@ def parse_array(written: str) -> Array:
     assert first is not None
     last, step = first if last is None else last, 1 if step is None else step
     if last < first or step < 1 or parallel == 0:
-        raise _invalid(written, "the last index is not below the first, and step and parallel begin at 1")
+        raise _invalid(written, "the last index cannot be below the first, and step and parallel must be at least 1")
     if last > LARGEST_INDEX:
         raise _invalid(written, f"the largest index is {LARGEST_INDEX:,}")
     return Array(first, step, (last - first) // step + 1, parallel)

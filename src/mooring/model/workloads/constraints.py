@@ -76,7 +76,7 @@ class NodeTerm:
             if requirement.key != NODE_NAME_FIELD:
                 return f"{requirement.key!r} is not a field of a node; there is {NODE_NAME_FIELD}"
             if requirement.operator not in (Operator.IN, Operator.NOT_IN) or len(requirement.values) != 1:
-                return f"{requirement.key}: only In and NotIn with one value can be asked of a field"
+                return f"{requirement.key}: fields support only In and NotIn with one value"
         return None
 
 
@@ -192,9 +192,9 @@ def check_constraints(constraints: Constraints) -> None:
             raise InvalidInput(problem, code="invalid-label")
     for toleration in constraints.tolerations:
         if not toleration.key and not toleration.exists:
-            raise InvalidInput("a toleration without a key must be of the kind 'exists'", code="invalid-constraint")
+            raise InvalidInput("a toleration without a key must have the operator Exists", code="invalid-constraint")
         if toleration.seconds is not None and toleration.effect is not Effect.NO_EXECUTE:
-            raise InvalidInput("seconds of a toleration go with the effect NoExecute", code="invalid-constraint")
+            raise InvalidInput("seconds of a toleration require the effect NoExecute", code="invalid-constraint")
     for node_term in constraints.node_terms or ():
         _check_term(node_term)
     for preferred in constraints.preferred_nodes:
@@ -210,7 +210,7 @@ def check_constraints(constraints: Constraints) -> None:
         if not 1 <= port.port <= 65535:
             raise InvalidInput(f"{port.port} is not a port", code="invalid-constraint")
     if constraints.ports_wanted < 0:
-        raise InvalidInput("ports: fewer than none cannot be wanted", code="invalid-constraint")
+        raise InvalidInput("ports: the number cannot be negative", code="invalid-constraint")
 
 
 def check_task_terms(constraints: Constraints) -> None:
@@ -229,7 +229,7 @@ def check_spread(constraints: Constraints) -> None:
     """Raise InvalidInput for an invalid spread constraint."""
     for spread in constraints.spread:
         if spread.max_skew < 1 or (spread.min_domains is not None and spread.min_domains < 1):
-            raise InvalidInput("spread: max_skew and min_domains begin at 1", code="invalid-constraint")
+            raise InvalidInput("spread: max_skew and min_domains must be at least 1", code="invalid-constraint")
         check_selector(spread.selector, what="spread")
 
 

@@ -42,7 +42,7 @@ _STEPS = 20_000
 """Cluster changes that the search may make in one pass, so that no workload delays the pass for long."""
 _STEPS_OF_A_LOOK = 50
 """The cost of trying a moment, in addition to its changes."""
-_OPEN_ENDED = "work without a time limit has what it lacks"
+_OPEN_ENDED = "work without a time limit holds the missing capacity"
 
 
 class StartSearch:
@@ -152,7 +152,7 @@ class _Search:
     def why(self) -> Reason:
         """Return why no moment was found, by the state of the nodes at the last one."""
         if self.steps <= 0:
-            return not_planned("it is not found within the steps that a pass has for it")
+            return not_planned("the search exceeds the steps of a pass")
         self._future.move_to(self._moments[-1], self._seconds)
         self._evaluation.refresh()
         own = own_tasks(self._workload, self._cluster)

@@ -163,7 +163,7 @@ class Timeslots:
         rest = describe_amounts({slot: amount for slot, amount in total.items() if amount > 0})
         nodes = f"on {len(left):,} nodes" if len(left) != 1 else "on its node"
         message = (
-            f"its booking has {rest or 'nothing'} left {nodes}; one task asks for {describe_amounts(workload.request)}"
+            f"its booking has {rest or 'nothing'} left {nodes}; one task requests {describe_amounts(workload.request)}"
         )
         return Reason("timeslot-full", message, _BY, "release", {"left": total, "asked": dict(workload.request)})
 

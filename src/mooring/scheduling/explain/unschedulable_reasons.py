@@ -182,7 +182,9 @@ def backing_off(workload: Workload, later: Iterable[Task], needed: int) -> Reaso
 def behind_gates(workload: Workload) -> Reason:
     """Return the reason why a gated workload is not tried."""
     names = ", ".join(workload.gates)
-    return Reason("gated", f"it waits until this is settled: {names}", "gates", details={"gates": list(workload.gates)})
+    return Reason(
+        "gated", f"it waits until this is resolved: {names}", "gates", details={"gates": list(workload.gates)}
+    )
 
 
 def _cure(evaluation: Evaluation, workload: Workload, report: FilterReport, count: int) -> Cure:

@@ -152,7 +152,7 @@ class Receiving:
         """Close the file; raise InvalidInput if it does not have the announced content."""
         self._file.close()
         if self._hashed.hexdigest() != self._chunk.digest:
-            raise InvalidInput("the content of a chunk is not the one that the manifest names", code="wrong-chunk")
+            raise InvalidInput("the content of a chunk does not match the manifest", code="wrong-chunk")
 
     def sync(self) -> None:
         """Write the content to disk. The file is opened again: finished chunks hold no descriptors."""

@@ -332,7 +332,7 @@ def _outdated(decision: Decision, options: _Options, pools: Mapping[str, placeme
         return f"pool {pool} allows no preemption"
     seen = options.expected.get(pool)
     if seen is not None and seen != pools[pool].number and _depends_on_others(decision):
-        return f"pool {pool} has other tasks than the pass saw"
+        return f"pool {pool} has changed since the pass began"
     return None
 
 

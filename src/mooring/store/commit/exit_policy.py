@@ -65,4 +65,4 @@ def time_limit_reached(limit_seconds: int | None) -> Reason:
 
 def _failed_while_leaving(reason: Reason | None) -> Reason:
     message = "failed" if reason is None else reason.message
-    return Reason(EVICTED, f"{message} after it was told to leave its node", "lifecycle")
+    return Reason(EVICTED, f"{message} after it was evicted", "lifecycle")

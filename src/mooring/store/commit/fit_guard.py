@@ -204,7 +204,7 @@ class FitGuard:
         for victim in decision.victims:
             task = self._loaded.tasks.get(victim.task_id)
             if task is None or task.status not in _LEAVES or task.node_id != victim.node_id:
-                return "a victim is gone or has changed"
+                return "a victim has ended or changed"
             if victim.task_id in self._leaving or victim.task_id in claim.victims:
                 return "a victim is preempted by another workload"
             claim.victims.add(victim.task_id)

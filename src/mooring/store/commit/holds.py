@@ -195,7 +195,7 @@ async def _check_nodes(connection: AsyncConnection, held: list[Hold]) -> None:
     )
     name = rows.scalars().first()
     if name is not None:
-        raise Conflict(f"node {name} accepts no more tasks", code="hold-broken")
+        raise Conflict(f"node {name} accepts no tasks", code="hold-broken")
 
 
 async def _has_capacity(connection: AsyncConnection, held: list[Hold]) -> bool:

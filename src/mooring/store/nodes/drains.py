@@ -187,7 +187,7 @@ async def note_drained(
         )
         for row in rows:
             names.append(row.name)
-            log.add_status("node", node_id, None, row.status, row.status, "Drained: nothing is left on it")
+            log.add_status("node", node_id, None, row.status, row.status, "Drained: no task is left on it")
             log.add_event(events.NewEvent("node", node_id, row.generation, "drained", node_id))
     writes = Writes.on(connection)
     log.write(writes)
@@ -227,7 +227,7 @@ async def send_warnings(
 
 
 def _with_deadline(why: str, at: datetime) -> str:
-    return f"{why}; what is not done ends at {at.isoformat(timespec='seconds')}"
+    return f"{why}; remaining work is stopped at {at.isoformat(timespec='seconds')}"
 
 
 def _drained_because(name: str, reason: str | None) -> str:

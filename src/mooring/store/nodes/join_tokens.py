@@ -86,10 +86,10 @@ async def consume(connection: AsyncConnection, token: str, now: datetime, *, nod
         )
     ).one_or_none()
     if row is None:
-        raise NotAllowed("this join token is not known; ask an admin for a new one", code="join-token-unknown")
+        raise NotAllowed("unknown join token; ask an admin for a new one", code="join-token-unknown")
     if node_name is not None and node_name != row.node_name:
         raise NotAllowed(
-            f"this join token was made for a node named {row.node_name!r}, not {node_name[:63]!r}",
+            f"this join token is for a node named {row.node_name!r}, not {node_name[:63]!r}",
             code="join-token-for-another-name",
         )
     if row.used_at is None and row.expires_at <= now:
@@ -99,7 +99,7 @@ async def consume(connection: AsyncConnection, token: str, now: datetime, *, nod
     )
     if taken.rowcount != 1:
         raise Conflict(
-            "this join token was used before; each lets one node join, once: ask an admin for a new one",
+            "this join token was used before; each works once: ask an admin for a new one",
             code="join-token-used",
         )
     return JoinGrant(

@@ -320,7 +320,7 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
         )
     ).scalar_one()
     if occupying:
-        hint = "" if force else "; drain it first, or remove it by force if the machine is gone for good"
+        hint = "" if force else "; drain it first, or remove it by force if the machine is permanently gone"
         raise Conflict(
             f"node {row.name!r} still has {occupying} task{'s' if occupying != 1 else ''}{hint}",
             code="node-occupied",
@@ -330,7 +330,7 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
     if count and not force:
         raise Conflict(
             f"node {row.name!r} has {count} volume{'s' if count != 1 else ''}; remove them first, or remove the node by"
-            " force, and what is in them with it",
+            " force, with their contents",
             code="node-has-volumes",
             details={"volumes": count},
         )

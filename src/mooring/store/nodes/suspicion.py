@@ -129,7 +129,7 @@ async def forgive(
     """Remove the taint from these nodes after work has succeeded on them."""
     for node_id in sorted(node_ids):
         await taints.change(connection, node_id, remove=[(FAILING.key, None)], now=now)
-    await _note(connection, dict.fromkeys(node_ids, "No longer avoided: work succeeds there"), actor, now, term)
+    await _note(connection, dict.fromkeys(node_ids, "No longer avoided: work succeeds there again"), actor, now, term)
 
 
 async def trust(connection: AsyncConnection, node_id: UUID, now: datetime) -> None:

@@ -240,7 +240,7 @@ async def shorten(connection: AsyncConnection, slot: Timeslot, ends_at: datetime
         .values(ends_at=ends_at, version=slot.version + 1, updated_at=now)
     )
     if written.rowcount != 1:
-        raise Conflict(f"booking {slot.name!r} has changed meanwhile; look at it again", code="timeslot-changed")
+        raise Conflict(f"booking {slot.name!r} has changed in the meantime; read it again", code="timeslot-changed")
     await events.append(connection, [NewEvent("timeslot", slot.id, slot.version + 1, "changed")], now)
     return replace(slot, ends_at=ends_at, version=slot.version + 1)
 
@@ -331,7 +331,7 @@ def _check_legal(change: TimeslotUpdate) -> None:
     old, new = change.slot.status, change.status
     stays = new is old and change.placements is not None
     if not stays and new not in TIMESLOT_EDGES[old]:
-        raise ValueError(f"booking {change.slot.id}: {old} never becomes {new}")
+        raise ValueError(f"booking {change.slot.id}: {old} cannot become {new}")
 
 
 def _after(change: TimeslotUpdate) -> Timeslot:

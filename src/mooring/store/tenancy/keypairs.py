@@ -135,7 +135,7 @@ async def _check_number(connection: AsyncConnection, user_id: UUID) -> None:
     number = int((await connection.execute(query)).scalar_one())
     if number >= MAX_PER_USER:
         raise Conflict(
-            f"the user has {number:,} keypairs, which is the limit; remove those that are not used",
+            f"the user has {number:,} keypairs, which is the limit; remove unused ones",
             code="too-many-keypairs",
             details={"limit": MAX_PER_USER, "present": number},
         )
@@ -280,7 +280,7 @@ async def remove(connection: AsyncConnection, access_key: str, *, actor: Actor, 
     )
     if count := charged.scalar_one():
         raise Conflict(
-            f"{count} workloads are remembered as those of keypair {access_key!r}; deactivate it instead",
+            f"{count} recorded workloads belong to keypair {access_key!r}; deactivate it instead",
             code="in-use",
             details={"workloads": count},
         )

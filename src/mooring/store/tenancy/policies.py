@@ -140,7 +140,7 @@ async def remove(connection: AsyncConnection, name: str, *, actor: Actor, now: d
     if found.carriers:
         raise Conflict(
             f"policy {name!r} is carried by {found.carriers} tenant{'s' if found.carriers > 1 else ''};"
-            " take it away there first",
+            " unassign it first",
             code="in-use",
             details={"carriers": found.carriers},
         )

@@ -144,9 +144,9 @@ async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: 
     """
     found = await find(connection, domain, name)
     for table, what in (
-        (users, "users have it as their own"),
-        (workloads, "workloads are remembered"),
-        (timeslots, "bookings are remembered"),
+        (users, "users have it as their default"),
+        (workloads, "recorded workloads belong to it"),
+        (timeslots, "recorded bookings belong to it"),
         (volumes, "volumes belong to it"),
     ):
         number = await connection.execute(select(func.count()).select_from(table).where(table.c.project_id == found.id))

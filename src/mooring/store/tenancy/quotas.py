@@ -312,13 +312,13 @@ async def _check(connection: AsyncConnection, tenant: Tenant, change: QuotaChang
             raise _refused(f"{slot}: an amount is between 0 and 2^63 - 1 units")
     if change.until is not None:
         if change.until <= now:
-            raise _refused(f"an override until {change.until.isoformat()} would be over already")
+            raise _refused(f"an override until {change.until.isoformat()} would already be over")
         if not change.limits or None in change.limits.values():
-            raise _refused("an override needs a limit; take away a slot's limit to end its override, too")
+            raise _refused("an override needs a limit; remove the slot's limit to end its override as well")
     if not change.guaranteed:
         return
     if tenant.scope is not Scope.PROJECT:
-        raise _refused(f"only a project has something guaranteed, not a {tenant.scope}")
+        raise _refused(f"only projects have guarantees, not a {tenant.scope}")
     if not _COUNTED.isdisjoint(change.guaranteed):
         raise _refused("sessions cannot be guaranteed")
     known = select(pools.c.id).where(pools.c.name == change.pool)

@@ -299,7 +299,7 @@ async def project_of_member(connection: AsyncConnection, user: User, project: st
     this = (memberships.c.user_id == user.id) & (memberships.c.project_id == found.id)
     if (await connection.execute(select(memberships.c.role).where(this))).first() is None:
         raise Conflict(
-            f"{user.username!r} is no member of project {project!r}; add it with `mooring project add-member`",
+            f"{user.username!r} is not a member of project {project!r}; add it with `mooring project add-member`",
             code="not-a-member",
         )
     return found.id

@@ -116,9 +116,9 @@ async def mark(
             .values(idle_warned_at=warned_at, updated_at=now, version=row.version + 1)
         )
         kind = "idle-warning" if warned else "active-again"
-        words = f"Its tasks do nothing; after {format_duration(session.timeout_seconds)} of that it ends"
+        words = f"Its tasks are idle; after {format_duration(session.timeout_seconds)} of idleness it ends"
         log.add_status(
-            "workload", row.id, row.id, row.status, row.status, words if warned else "Its tasks do something again"
+            "workload", row.id, row.id, row.status, row.status, words if warned else "Its tasks are active again"
         )
         log.add_event(events.NewEvent("workload", row.id, row.version + 1, kind, None, row.id))
     await _notify_nodes(connection, [row.id for row in found], marked, log)

@@ -166,7 +166,7 @@ class VolumeGuard:
             if node is not None and nodes != {node_id}:
                 return f"volume {mount.name} is on node {node}"
             unplaced = unplaced or node is None
-        return "all that mount a new volume go to one node" if unplaced and len(nodes) > 1 else None
+        return "all tasks that mount a new volume go to one node" if unplaced and len(nodes) > 1 else None
 
     def brought(self, decision: Decision) -> int:
         """Return the bytes of volumes that the decision places on its node."""

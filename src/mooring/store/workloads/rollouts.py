@@ -173,7 +173,7 @@ async def set_rollout_policy(
     connection: AsyncConnection, own: Deployment, rollout: Rollout, *, actor: str, now: datetime
 ) -> None:
     """Set the rollout policy for further replacements."""
-    reason = Reason("bounds", "Replaced in another way from now on", "user")
+    reason = Reason("bounds", "The rollout policy changed", "user")
     await take(connection, own, Step(), reason, ChangeLog(actor, now), kind="bounds", **columns(rollout))
 
 

@@ -158,7 +158,7 @@ async def _check_number(connection: AsyncConnection, project_id: UUID) -> None:
     number = int((await connection.execute(query)).scalar_one())
     if number >= MAX_PER_PROJECT:
         raise Conflict(
-            f"the project has {number:,} volumes, which is the limit; remove those that are not used",
+            f"the project has {number:,} volumes, which is the limit; remove unused ones",
             code="too-many-volumes",
             details={"limit": MAX_PER_PROJECT, "present": number},
         )
@@ -273,7 +273,8 @@ async def _check_unused(connection: AsyncConnection, volume: Volume, sight: Sigh
         others = f"{len(rows)} workload{'s' if len(rows) > 1 else ''} of other users"
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         raise Conflict(
-            f"volume {volume.name!r} is mounted by {f'{names[0]}{more}' if names else others}; end what uses it first",
+            f"volume {volume.name!r} is mounted by {f'{names[0]}{more}' if names else others};"
+            " end the work that uses it first",
             code="volume-in-use",
             details={"workloads": names[:10], "number": len(rows)},
         )
@@ -347,7 +348,7 @@ async def check_none_shared(connection: AsyncConnection, pool_id: UUID, pool: st
     name = await connection.scalar(here)
     if name is not None:
         raise Conflict(
-            f"pool {pool!r} has shared volumes ({name!r} is one), which stay where they are: remove them first",
+            f"pool {pool!r} has shared volumes ({name!r} is one), which cannot be moved: remove them first",
             code="pool-has-volumes",
         )
 

@@ -53,14 +53,14 @@ class ExecOpening(_Opening):
 class AttachOpening(_Opening):
     """Attach to the input and output of a container."""
 
-    replay: bool = Field(default=False, description="First send the latest output from before")
+    replay: bool = Field(default=False, description="First send the latest earlier output")
     output: bool = Field(default=True, description="Send output; otherwise only pass input")
 
 
 class ForwardOpening(Request):
     """Connect to a port of a task."""
 
-    port: Port | None = Field(default=None, description="Else the first port that the task was given")
+    port: Port | None = Field(default=None, description="Port (default: the first port that is assigned to the task)")
 
 
 class ChannelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,4 +116,4 @@ def decode(frame: bytes) -> Frame:
             case Kind.END:
                 return msgspec.json.decode(rest, type=ChannelResult)
     except (IndexError, ValueError, struct.error, msgspec.MsgspecError):
-        raise InvalidInput("this is not a frame of a channel", code="invalid-frame") from None
+        raise InvalidInput("not a frame of a channel", code="invalid-frame") from None

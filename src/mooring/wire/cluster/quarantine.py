@@ -37,5 +37,5 @@ class QuarantineEnd(Request):
     @model_validator(mode="after")
     def _one(self) -> QuarantineEnd:
         if (self.task_id is not None) + (self.node is not None) + self.everything != 1:
-            raise ValueError("name a task or a node, or say everything")
+            raise ValueError("name a task or a node, or set everything")
         return self

@@ -104,7 +104,7 @@ def read_manifest(content: bytes) -> Manifest:
     try:
         manifest = _decoder.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidManifest(f"this is no manifest: {error}") from None
+        raise InvalidManifest(f"not a valid manifest: {error}") from None
     check_manifest(manifest)
     return manifest
 
@@ -135,19 +135,19 @@ def _check_content(entry: Entry, sizes: dict[str, int]) -> None:
     if entry.kind == "link":
         _check_target(entry)
     elif entry.target:
-        raise _wrong(entry, "has a target but is no link")
+        raise _wrong(entry, "has a target but is not a link")
     if entry.kind != "file":
         if entry.size or entry.chunks or entry.executable:
-            raise _wrong(entry, "has content but is no file")
+            raise _wrong(entry, "has content but is not a file")
         return
     if not 0 <= entry.size <= 2**62 or len(entry.chunks) != -(-entry.size // CHUNK_BYTES):
-        raise _wrong(entry, "has another number of chunks than its size needs")
+        raise _wrong(entry, "has a number of chunks that does not match its size")
     for number, digest in enumerate(entry.chunks):
         if not _DIGEST.fullmatch(digest):
-            raise _wrong(entry, "has a chunk that is not named by its SHA-256")
+            raise _wrong(entry, "has a chunk whose name is not a SHA-256")
         size = min(CHUNK_BYTES, entry.size - number * CHUNK_BYTES)
         if sizes.setdefault(digest, size) != size:
-            raise _wrong(entry, "gives a chunk another size than elsewhere")
+            raise _wrong(entry, "gives a chunk a different size than another file")
 
 
 def _check_path(path: str) -> None:
@@ -159,7 +159,7 @@ def _check_path(path: str) -> None:
         or len(path.encode()) > _MAX_PATH_BYTES
         or len(names) > MAX_DEPTH
     ):
-        raise InvalidManifest(f"{path[:200]!r} is not a path inside of an uploaded folder")
+        raise InvalidManifest(f"{path[:200]!r} is not a path inside an uploaded folder")
 
 
 def leads_out(path: str, target: str) -> bool:

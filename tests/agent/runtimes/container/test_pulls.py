@@ -71,7 +71,7 @@ async def test_registry_errors_have_their_own_codes_and_pulled_images_their_dige
         assert never.code == "image-not-present"
         nobody = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT, PROJECT))
         assert nobody.code == "image-denied"
-        assert "give the project a login" in nobody.message
+        assert "store a login of the project" in nobody.message
         stranger = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT, PROJECT, wrong))
         assert stranger.code == "image-denied"
         assert "'ada'" in stranger.message
@@ -244,7 +244,7 @@ async def test_an_error_of_the_engine_is_one_line_without_the_password(tmp_path:
         failed = await refusal(images.ensure("nginx", Pull.ALWAYS, PROJECT, login))
     assert failed.code == "image-pull-failed"
     assert "secret-of-ada" not in failed.message
-    assert failed.message.startswith("cannot fetch image nginx:latest from docker.io: toomanyrequests: ada:***")
+    assert failed.message.startswith("cannot pull image nginx:latest from docker.io: toomanyrequests: ada:***")
     assert failed.message.isprintable()
     assert len(failed.message) < 400
 
@@ -293,7 +293,7 @@ async def test_a_task_runs_from_an_image_behind_a_password_and_fails_without_it(
         assert ran.digests["main"].startswith("sha256:")
         refused = await node.run(stranger)
         assert (refused.status, refused.code, refused.ran) == ("FAILED", "image-denied", False)
-        assert "give the project a login" in refused.reason
+        assert "store a login of the project" in refused.reason
         assert (await node.runtime.images())[tool] > 1_000_000
         assert registry.password.encode() not in written(tmp_path)
     finally:

@@ -83,7 +83,7 @@ async def test_a_task_ends_as_its_command_does_though_the_engine_stumbles(engine
             assert await node.output(task) == "said\n"
     assert stumbled
     assert not [line for line in logged if line["log_level"] == "error" or "exc_info" in line]
-    assert len([line for line in logged if "looking again" in line["event"] and line["log_level"] == "warning"]) <= 2
+    assert len([line for line in logged if "trying again" in line["event"] and line["log_level"] == "warning"]) <= 2
 
 
 async def test_a_start_that_never_works_is_a_failure_in_the_end(
@@ -96,7 +96,7 @@ async def test_a_start_that_never_works_is_a_failure_in_the_end(
             found = await node.run(order("sleep", "1000"))
     assert (found.status, found.code) == ("FAILED", "start-failed")
     assert "no such process" in found.reason
-    assert len([line for line in logged if "looking again" in line["event"] and line["log_level"] == "warning"]) == 1
+    assert len([line for line in logged if "trying again" in line["event"] and line["log_level"] == "warning"]) == 1
 
 
 async def test_a_signal_arrives_though_the_engine_stumbles(engine: Engine, tmp_path: Path):

@@ -19,7 +19,7 @@ from mooring.agent.runtimes.process.records import ExitRecord
             {"exit_code": 137, "signal": 9, "out_of_memory": True},
             "FAILED",
             "out-of-memory",
-            "ended by the system for using more memory than it asked for",
+            "killed by the system for using more memory than requested",
         ),
         ({"exit_code": 143, "signal": 15, "stop_cause": "requested"}, "CANCELLED", "stopped", "stopped as asked"),
         ({"exit_code": 0, "stop_cause": "requested"}, "CANCELLED", "stopped", "stopped as asked"),

@@ -53,7 +53,7 @@ async def test_an_admin_sets_and_removes_the_health_program_of_a_pool(world: Wor
         ({"command": ["a"], "interval_seconds": 5}, "must not be longer"),
         ({"command": [""]}, "needs a name"),
         ({"command": "check-gpus"}, "list"),
-        ({"command": ["a\u0000b"]}, "characters in it that cannot be here"),
+        ({"command": ["a\u0000b"]}, "characters that are not allowed here"),
     ):
         refused = await client.patch("/api/pools/default", json={"health": wrong}, headers=admin)
         assert (refused.status_code, why in refused.text) == (422, True), refused.text

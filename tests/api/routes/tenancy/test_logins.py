@@ -66,7 +66,7 @@ async def test_an_open_connection_ends_with_its_login(world: World):
         assert opened.open
         assert (await world.client.delete("/api/logins/current", headers=headers)).status_code == 204
         await world.services.connections.recheck()
-        with pytest.raises(AccessRevoked, match="this login was ended"):
+        with pytest.raises(AccessRevoked, match="this login was revoked"):
             await opened.until_revoked()
 
 

@@ -343,7 +343,7 @@ def test_logs_of_a_server_without_times_say_so(server: FakeServer, mooring: Moor
     server.add("web").log = b"one\n"
     result = mooring("logs", "web", *options)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "too old to know the times of output" in result.stderr
+    assert "too old for times of output" in result.stderr
 
 
 def test_followed_logs_with_times_continue_after_a_break(server: FakeServer, mooring: Mooring) -> None:

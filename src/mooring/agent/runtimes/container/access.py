@@ -315,7 +315,7 @@ class FileUpload(DataOnly):
         while (piece := await self._command.read()) is not None:
             complaint = (complaint + piece[0])[:4000]
         if await self._command.exit_code():
-            reason = complaint.decode("utf-8", "replace").strip() or "the container has no tar that would unpack it"
+            reason = complaint.decode("utf-8", "replace").strip() or "the container has no tar program to unpack it"
             raise InvalidInput(reason, code="files-refused")
         return None
 
@@ -336,7 +336,7 @@ def running(seen: ContainerState | None, container: str) -> ContainerState:
 
 def _absolute(path: str) -> str:
     if ".." in path.split("/") or "\0" in path:
-        raise InvalidInput(f"{path!r} leads out of its folder; write the path without ..", code="invalid-path")
+        raise InvalidInput(f"{path!r} leads out of the folder; write the path without ..", code="invalid-path")
     return path if path.startswith("/") else f"/{path}"
 
 

@@ -307,13 +307,13 @@ def translated() -> Iterator[None]:
         refusal = EngineTransient if transient else EngineRefused
         raise refusal(error.message.strip(), 404 if gone else error.status) from None
     except json.JSONDecodeError:
-        raise EngineUnavailable("the answer of the engine was cut short") from None
+        raise EngineUnavailable("the response of the engine was incomplete") from None
     except (aiohttp.ClientError, OSError) as error:
         raise EngineUnavailable(f"the connection to the engine broke: {error}") from None
     except RuntimeError as error:
         if str(error) != _LET_GO:
             raise
-        raise EngineUnavailable("the connection to the engine was let go") from None
+        raise EngineUnavailable("the connection to the engine was closed") from None
 
 
 def _capabilities(podman: str | None, info: Mapping[str, Any]) -> EngineCapabilities:

@@ -38,13 +38,13 @@ class MemoryFolder:
                     return self._private(shared, self._name)
                 except (UnsafePath, OSError) as problem:
                     refused.append(str(problem))
-                    log.warning("somebody took the name of the folder for secrets", reason=str(problem))
+                    log.warning("the name of the folder for secrets is in use", reason=str(problem))
                 try:
                     return self._private(shared, f"{self._name}-{secrets.token_hex(8)}")
                 except OSError as problem:
                     refused.append(str(problem))
         reason = "; ".join(refused) or "none of /run, XDG_RUNTIME_DIR and /dev/shm is a tmpfs that the agent may write"
-        raise MooringError(f"this node has no folder in memory for secrets: {reason}", code="secrets-refused")
+        raise MooringError(f"this node has no in-memory folder for secrets: {reason}", code="secrets-refused")
 
     def remove(self, name: str) -> None:
         """Remove an entry of the folder from every tmpfs that may have it."""

@@ -22,7 +22,7 @@ async def connect(container: ContainerState, port: int) -> Connected:
     except PermissionError:
         if container.address is None:
             raise Conflict(
-                "the agent may not enter the task's network, and the task has no address", code="not-reachable"
+                "the agent cannot enter the task's network, and the task has no address", code="not-reachable"
             ) from None
         return await asyncio.open_connection(container.address, port)
     return await network_namespaces.connect(made, port)

@@ -64,7 +64,7 @@ class Networks:
             await asyncio.to_thread(_unguard, _bridge(name))
             if self._made or isinstance(refusal, EngineTransient):
                 raise
-            log.warning("the engine makes no networks: tasks have none", reason=refusal.message)
+            log.warning("the engine creates no networks: tasks run without one", reason=refusal.message)
             self._usable = False
             return NO_NETWORK
         self._made = True
@@ -75,7 +75,7 @@ class Networks:
         try:
             found = await engine.networks(f"{NODE}={self._node_id}")
         except EngineRefused as refusal:
-            log.info("the engine does not list its networks now", reason=refusal.message)
+            log.info("the engine does not list its networks at the moment", reason=refusal.message)
             return
         for name, labels in found:
             async with self._changing:
@@ -131,12 +131,12 @@ def _clear_away(name: str) -> None:
 def _guard(bridge: str) -> bool:
     """Block traffic to other workloads and to cloud metadata services; return False if that is not possible."""
     if os.getuid() != 0:
-        log.debug("without root the services of a cloud cannot be kept from tasks")
+        log.debug("an agent without root cannot block the cloud's metadata services")
         return True
     # Networks are IPv4 only by default. IPv6 is blocked as well if possible.
     guarded, _ = [_insert(program, "raw", _guarding(program, bridge)) for program in _METADATA]
     if not (guarded and _isolate(bridge)):
-        log.warning("other networks cannot be kept from tasks without iptables: they have none")
+        log.warning("without iptables tasks cannot be isolated from other networks: they run without one")
         return False
     return True
 

@@ -49,7 +49,7 @@ class MemoryWatch:
         try:
             event_fd = _listen(group)
         except OSError as error:
-            log.debug("memory cannot be watched", group=str(group), reason=str(error))
+            log.debug("OOM kills cannot be watched", group=str(group), reason=str(error))
             return
         self._watches[container] = _Watch(event_fd, group)
         asyncio.get_running_loop().add_reader(event_fd, self._on_event, container)

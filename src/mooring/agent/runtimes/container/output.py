@@ -101,7 +101,7 @@ async def save_output(engine: Engine, name: str, path: Path, options: Options, *
         except EngineTransient:
             raise
         except EngineRefused as refusal:
-            log.warning("what a container said is lost", container=name, reason=refusal.message)
+            log.warning("output of a container is lost", container=name, reason=refusal.message)
         await writer.flush()
     finally:
         file.close()

@@ -84,9 +84,9 @@ class Probing:
             except (EngineUnavailable, EngineTransient):
                 pass  # nobody knows
             except MooringError as problem:
-                log.warning("the answer of a probe had no effect", container=name, reason=problem.message)
+                log.warning("the result of a probe could not be recorded", container=name, reason=problem.message)
             except Exception:
-                log.exception("a probe could not be made", container=name)
+                log.exception("a probe could not be executed", container=name)
             await asyncio.sleep(probe.interval_seconds)
 
 

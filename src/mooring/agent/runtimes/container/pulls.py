@@ -110,14 +110,14 @@ class Images:
         if pull is not Pull.ALWAYS and before is not None and not hidden:
             return before
         if pull is Pull.NEVER:
-            message = f"image {name.short} is not on this node, and is never to be fetched"
+            message = f"image {name.short} is not on this node, and its pull policy is never"
             raise MooringError(message, code="image-not-present")
         if hidden and self._trusting:
             await self._ask_registry(name, login)
         await self._fetch(name, login)
         found = await self._find(name)
         if found is None:
-            raise _pull_failed(name, "the engine ended before it was there")
+            raise _pull_failed(name, "the engine ended the pull early")
         if found != before or self._private.knows(name, found.id):
             self._private.fetched(name, found.id, project, with_login=login is not None)
         return found
@@ -206,7 +206,7 @@ class Images:
         try:
             await asyncio.wait([fetching.task])
             if fetching.task.cancelled():
-                raise EngineUnavailable(f"the engine went away while it fetched image {name.short}")
+                raise EngineUnavailable(f"the engine stopped while it pulled image {name.short}")
             fetching.task.result()
         finally:
             fetching.wanted -= 1
@@ -228,7 +228,7 @@ class Images:
                         fetching.take(item)
                         self._report(loop.time())
         except TimeoutError:
-            raise _pull_failed(name, f"nothing came for {_SILENT_SECONDS:.0f} s") from None
+            raise _pull_failed(name, f"no progress for {_SILENT_SECONDS:.0f} s") from None
         except EngineTransient:
             raise
         except EngineRefused as refusal:
@@ -296,11 +296,11 @@ def _names(image: Mapping[str, Any]) -> list[str]:
 
 def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefused) -> MooringError:
     if _DENIED.search(refusal.message):
-        who = f"user {login.username!r}" if login is not None else "those without a login"
-        give = f"give the project a login with `mooring registry login {name.registry}`"
+        who = f"user {login.username!r}" if login is not None else "anonymous users"
+        give = f"store a login of the project with `mooring registry login {name.registry}`"
         hint = "check the login" if login is not None else give
         return MooringError(
-            f"registry {name.registry} does not give image {name.short} to {who}: {hint}, and the name of the image",
+            f"registry {name.registry} denies image {name.short} to {who}: {hint}, and check the name of the image",
             code="image-denied",
         )
     if refusal.status == 404 or _UNKNOWN.search(refusal.message):
@@ -309,7 +309,7 @@ def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefuse
 
 
 def _pull_failed(name: ImageName, why: str) -> MooringError:
-    return MooringError(f"cannot fetch image {name.short} from {name.registry}: {why}", code="image-pull-failed")
+    return MooringError(f"cannot pull image {name.short} from {name.registry}: {why}", code="image-pull-failed")
 
 
 def _without_password(words: str, login: RegistryLogin | None) -> str:

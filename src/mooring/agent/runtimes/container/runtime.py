@@ -110,7 +110,7 @@ class ContainerRuntime:
         self.background.start("container engine", self._stay_connected)
         await self._looked.wait()
         if not self.available:
-            log.info("no container engine answers: this node runs no containers until one does")
+            log.info("no container engine answers; until one does, this node runs no containers")
         for reconciler in self._reconcilers.values():
             reconciler.begin()
 
@@ -144,7 +144,7 @@ class ContainerRuntime:
             return
         check(task)
         if not self.available:
-            raise MooringError("this node has no container engine that answers", code="runtime-missing")
+            raise MooringError("no container engine answers on this node", code="runtime-missing")
         with contextlib.ExitStack() as reserving:
             ports = host_ports.ports_of(task)
             await asyncio.to_thread(reserving.enter_context, host_ports.reserved(ports))
@@ -211,7 +211,7 @@ class ContainerRuntime:
     ) -> AsyncIterator[bytes]:
         reconciler = self._reconcilers.get(task_id) or self._over.get(task_id)
         if reconciler is None:
-            raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
+            raise NotFound(f"this node has no stored output of container {container!r} of task {task_id}")
         async for data in reconciler.logs(container, LogSelection(tail, follow, since, timestamps)):
             yield data
 
@@ -260,7 +260,7 @@ class ContainerRuntime:
             except (EngineUnavailable, EngineRefused) as problem:
                 log.info("the container engine does not answer", reason=problem.message)
             except Exception:
-                log.exception("the container engine could not be listened to")
+                log.exception("the events of the container engine could not be read")
             await self._disconnect()
             self._looked.set()
             before = self.available
@@ -342,7 +342,7 @@ class ContainerRuntime:
                 running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
             except EngineRefused as refusal:
                 # Podman fails if a container is removed while it lists them.
-                log.info("the engine does not list its containers now", reason=refusal.message)
+                log.info("the engine does not list its containers at the moment", reason=refusal.message)
                 continue
             for reconciler in self._reconcilers.values():
                 if reconciler.running() != running & reconciler.ids():

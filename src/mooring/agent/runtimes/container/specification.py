@@ -94,19 +94,21 @@ def check(task: DesiredTask) -> None:
             raise InvalidInput(f"container {container.name!r} needs an image", code="start-failed")
         for name in container.environment:
             if not _VARIABLE.fullmatch(name):
-                raise InvalidInput(f"{name!r} cannot be the name of a variable", code="start-failed")
+                raise InvalidInput(f"{name!r} is not a valid variable name", code="start-failed")
         for mount in container.mounts:
             if check_path(mount.path, what="mount path") == "/":
-                raise InvalidInput("nothing can be mounted in place of a container's root", code="start-failed")
+                raise InvalidInput("nothing can be mounted over the root of a container", code="start-failed")
             if mount.volume not in {volume.name for volume in task.volumes}:
                 raise InvalidInput(f"the task has no volume {mount.volume!r}", code="start-failed")
         for file in container.secrets:
             if "/" in file:
-                raise InvalidInput(f"{file!r} cannot be the name of a file", code="start-failed")
+                raise InvalidInput(f"{file!r} is not a valid file name", code="start-failed")
             check_path(f"{SECRETS}/{file}", what="secret")
         refused = {_capability(each) for each in container.capabilities} - _CAPABILITIES
         if refused:
-            raise InvalidInput(f"no container gets the capability {', '.join(sorted(refused))}", code="start-failed")
+            raise InvalidInput(
+                f"containers cannot have the capability {', '.join(sorted(refused))}", code="start-failed"
+            )
     for volume in task.volumes:
         if volume.path is not None:
             check_path(volume.path, what="volume")

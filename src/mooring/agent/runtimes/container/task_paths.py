@@ -131,5 +131,5 @@ def make(root: Path, node_id: UUID, volumes: VolumeFolders) -> TaskPaths:
 def _write(folder: Folder, container: ContainerSpec, values: dict[str, Secret]) -> None:
     for file, name in container.secrets.items():
         if name not in values:
-            raise MooringError(f"the secret {name!r} did not come with the task", code="secret-missing")
+            raise MooringError(f"the secret {name!r} was not sent with the task", code="secret-missing")
         folder.write(file, values[name].value, 0o444)

@@ -199,7 +199,7 @@ class TaskReconciler:
             self._shared.changed()
         elif kind == "liveness" and not well:
             if name not in record.unhealthy:
-                log.warning("container is not alive: killed", task=str(self.task_id), container=name)
+                log.warning("container killed: its liveness probe failed", task=str(self.task_id), container=name)
                 record.unhealthy.append(name)
                 self._save()
             await self._shared.connected_engine().signal(name_of(self.task_id, name), "SIGKILL")
@@ -320,13 +320,13 @@ class TaskReconciler:
                 self._transient_errors += 1
                 tell = log.warning if self._transient_errors == 1 else log.debug
                 tell(
-                    "the engine gives no answer about a task now: looking again",
+                    "the engine does not answer about a task; trying again",
                     task=str(self.task_id),
                     reason=refusal.message,
                     attempt=self._transient_errors,
                 )
             except Exception:  # an error of one task must not end the agent, and is retried
-                log.exception("a task could not be looked after", task=str(self.task_id))
+                log.exception("a task could not be reconciled", task=str(self.task_id))
             self._shared.changed()
             if self._cleared.is_set():
                 return

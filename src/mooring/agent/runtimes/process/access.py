@@ -103,7 +103,7 @@ class ProcessAccess:
                 return port
         listed = ", ".join(str(name) for name, _ in own)
         raise Conflict(
-            f"port {asked} is not the task's own; " + (f"it has {listed}" if own else "it was given none (--ports)"),
+            f"port {asked} is not assigned to the task; " + (f"it has {listed}" if own else "it has none (--ports)"),
             code="foreign-port",
         )
 
@@ -115,7 +115,7 @@ class ProcessAccess:
             return str(Path(path).relative_to(self.spec.work_folder))
         except ValueError:
             raise InvalidInput(
-                f"{path!r} is not in the task's own folder {self.spec.work_folder}", code="invalid-path"
+                f"{path!r} is not in the task's folder {self.spec.work_folder}", code="invalid-path"
             ) from None
 
 

@@ -47,14 +47,14 @@ def find(root: Path, *, agent_uid: int, tenant_uid: int, network: Network) -> Is
     filtered, problem = _prepare_filter(root)
     probed = _Probe(root, None if agent_uid != 0 else tenant_uid, network)
     if filtered is not None and (refused := probed.refusal("", filtered)) is not None:
-        filtered, problem = None, f"the kernel takes no seccomp filter: {refused}"
+        filtered, problem = None, f"the kernel accepts no seccomp filter: {refused}"
     wanted: Namespaces = "root" if agent_uid == 0 else "user"
     namespaces: Namespaces = wanted
     if (refused := probed.refusal(wanted, filtered)) is not None:
         namespaces, problem = "", f"no namespaces: {refused}"
     if network == "none" and namespaces != "root":
         raise Conflict(
-            f"this machine cannot keep process tasks off its network ({problem or 'the agent runs without root'}); "
+            f"this machine cannot isolate process tasks from its network ({problem or 'the agent runs without root'}); "
             "start the agent as root, or with --task-network host",
             code="isolation-unavailable",
         )

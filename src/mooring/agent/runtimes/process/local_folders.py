@@ -29,17 +29,15 @@ def checked(task: DesiredTask, identity: Identity, agent_uid: int, boot_id: str)
     if local is None:
         return None
     if local.boot_id != boot_id:
-        raise _refused(f"this node is another machine than the one that has {local.folder}")
+        raise _refused(f"this node is not the machine that has {local.folder}")
     uid = agent_uid if identity.uid is None else identity.uid
     if local.uid != uid:
-        raise _refused(
-            f"the task runs as user {identity.user_name} (uid {uid}), and the folder was given by uid {local.uid}"
-        )
+        raise _refused(f"the task runs as user {identity.user_name} (uid {uid}), and the submitter has uid {local.uid}")
     if not _is_given(local):
         # A root agent finds everything, and no submitter may learn from it which paths exist.
         raise _refused(f"{local.folder} is not the same folder on this node")
     if any(f"{os.path.realpath(local.folder)}/".startswith(f"{folder}/") for folder in _PRIVATE):
-        raise _refused(f"{local.folder} is in a folder for temporary files, which every task has for itself")
+        raise _refused(f"{local.folder} is in a folder for temporary files, which is private to each task")
     return Path(local.folder)
 
 

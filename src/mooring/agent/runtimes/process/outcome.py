@@ -10,11 +10,11 @@ from mooring.wire.agents.agent_protocol import LastExit
 
 FAILURES = {
     "node-rebooted": "the node was restarted while the task was on it",
-    "supervisor-died": "the task's supervisor was killed; what was left of the task has been ended",
+    "supervisor-died": "the task's supervisor was killed; the remaining processes were stopped",
     "agent-stopped": "the node's agent was stopped together with its tasks",
-    "container-removed": "one of its containers was removed from outside",
-    "unhealthy": "killed since its liveness probe failed",
-    "interrupted": "the task was ended from outside on the node",
+    "container-removed": "one of its containers was removed by someone else",
+    "unhealthy": "killed because its liveness probe failed",
+    "interrupted": "the task was ended on the node from outside",
 }
 
 
@@ -59,7 +59,7 @@ def _failure(record: ExitRecord) -> tuple[str, str]:
 
 def _cause(record: ExitRecord | ContainerExit) -> tuple[str, str]:
     if record.out_of_memory:
-        return "out-of-memory", "ended by the system for using more memory than it asked for"
+        return "out-of-memory", "killed by the system for using more memory than requested"
     if record.signal is not None:
         return "killed", f"killed by signal {record.signal} ({_signal_name(record.signal)})"
     return "exited", f"exited with code {record.exit_code}"

@@ -141,7 +141,7 @@ class Processes:
                 try:
                     self._refresh(task_id)
                 except OSError as error:
-                    log.warning("task cannot be looked at", task=str(task_id), reason=str(error))
+                    log.warning("task cannot be inspected", task=str(task_id), reason=str(error))
 
     def adopt(self) -> None:
         """Find the tasks of earlier agents."""

@@ -95,7 +95,7 @@ async def stream_events(
 def _require_sight(principal: Principal, watch: Watch) -> None:
     """A stream shows what its reader could see when it began; the next one, what it can see then."""
     if sight(principal) != watch.sight:
-        raise NotAllowed("what you may see has changed; open the stream again")
+        raise NotAllowed("your permissions have changed; open the stream again")
 
 
 class _Stream(StreamingResponse):

@@ -115,7 +115,7 @@ async def run_pass(services: Served, admin: Admin, request: Request) -> PassView
     try:
         found = await leader.run_pass()
     except TimeoutError:
-        raise Unavailable("the pass has not finished in time; it continues", code="pass-not-over") from None
+        raise Unavailable("the pass did not finish in time; it continues", code="pass-not-over") from None
     return PassView(
         placed=found.placed, impossible=found.impossible, waiting=found.waiting, seconds=round(found.seconds, 6)
     )

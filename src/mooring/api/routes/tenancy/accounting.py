@@ -139,7 +139,7 @@ def _days(now: datetime, since: date | None, until: date | None) -> tuple[date, 
     last = until or now.astimezone(UTC).date()
     first = since or date.fromordinal(max(1, last.toordinal() - _DEFAULT_DAYS + 1))
     if first > last:
-        raise InvalidInput(f"since {first} is after until {last}", code="invalid-days")
+        raise InvalidInput(f"since {first} is later than until {last}", code="invalid-days")
     return first, last
 
 

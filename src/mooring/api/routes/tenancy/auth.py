@@ -72,7 +72,7 @@ async def redeem(services: Served, request: RedeemRequest, http: Request, respon
             services.throttle.failed_address(address)
             await services.login_records.failed("", None, address, at)
             raise NotAuthenticated(
-                "this login link was used already, has expired or was revoked; `mooring console` makes another one",
+                "this login link was used already, has expired or was revoked; `mooring console` creates another one",
                 code="wrong-code",
             )
     credentials = Credentials(found.user_id, found.active, found.token_epoch, None)

@@ -141,12 +141,12 @@ async def _bounded(
     """Return the end of a keypair made with another; raise NotAllowed if it would allow more or last longer."""
     if new.project not in (None, parent.project):
         raise NotAllowed(
-            f"this keypair works in another project than {new.project!r}; log in to make one for it",
+            f"this keypair works in another project than {new.project!r}; log in to create one for it",
             code="keypair-project",
         )
     if not parent.scope.covers(KeyScope(new.scope)):
         raise NotAllowed(
-            f"this keypair has the scope {parent.scope.value!r} and can make none with {new.scope!r}",
+            f"this keypair has the scope {parent.scope.value!r} and cannot create one with the scope {new.scope!r}",
             code="keypair-scope",
         )
     if await keypairs.has_limits(connection, parent.access_key):

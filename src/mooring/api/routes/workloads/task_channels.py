@@ -205,12 +205,12 @@ async def _opening(websocket: WebSocket, kind: type[Opening]) -> Opening:
         async with asyncio.timeout(_OPENING_SECONDS):
             message = await websocket.receive()
     except TimeoutError:
-        raise InvalidInput("say first what should be opened") from None
+        raise InvalidInput("the first message must say what to open") from None
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])
     text = message.get("text") or ""
     if len(text) > wire.MAX_OPENING_BYTES:
-        raise InvalidInput(f"an opening may have at most {wire.MAX_OPENING_BYTES} bytes")
+        raise InvalidInput(f"the first message may have at most {wire.MAX_OPENING_BYTES} bytes")
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
@@ -245,7 +245,7 @@ async def _take(frame: wire.Frame, client: Side, channel: Channel) -> None:
     match frame:
         case wire.Data():
             if not client.take(frame.data, False):
-                raise InvalidInput("more was sent than is taken", code="window-exceeded")
+                raise InvalidInput("more was sent than the receiver allows", code="window-exceeded")
         case wire.Window():
             client.grant(frame.count)
         case wire.Size():
@@ -282,7 +282,9 @@ def _failure(error: Exception) -> wire.ChannelResult:
         log.warning("The database does not answer", error=repr(error))
         return _refusal(Unavailable("the database does not answer; try again soon"))
     log.exception("A connection to a task failed")
-    return wire.ChannelResult(status=500, code="internal-error", message="the server failed at this; its log says more")
+    return wire.ChannelResult(
+        status=500, code="internal-error", message="internal server error; see the log of the server"
+    )
 
 
 # --- files ---

@@ -169,7 +169,7 @@ async def wait(
             async with services.database.read() as connection:
                 seen = await views.version_and_status(connection, row.slot.id)
             if seen is None:
-                raise NotFound(f"booking {row.slot.name!r} was purged meanwhile")
+                raise NotFound(f"booking {row.slot.name!r} has been purged")
             has_come = seen[0] != version if version is not None else seen[1] != TimeslotStatus.REQUESTED
             if last or has_come:
                 break
@@ -198,7 +198,7 @@ async def cancel(
     services: Served,
     principal: User,
     ref: str,
-    series: Annotated[bool, Query(description="Cancel all bookings of its series that are not over")] = False,
+    series: Annotated[bool, Query(description="Cancel all bookings of its series that have not ended")] = False,
 ) -> TimeslotsCancelled:
     """Cancel a booking and release its capacity. Work that runs in it is stopped."""
     row = await find_timeslot(services, principal, ref, action=Action.CHANGE_BOOKING)

@@ -62,7 +62,7 @@ async def get_volume(
     "/{name}",
     status_code=202,
     operation_id="remove_volume",
-    responses={204: {"description": "Nothing is left of it"}, **problems(403, 404, 409)},
+    responses={204: {"description": "The volume is gone"}, **problems(403, 404, 409)},
 )
 async def remove_volume(
     services: Served, principal: User, name: str, project: OfProject = None, domain: OfDomain = None

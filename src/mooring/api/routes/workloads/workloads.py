@@ -270,7 +270,7 @@ async def wait(
             async with services.database.read() as connection:
                 seen = await views.wait_state(connection, row.id)
             if seen is None:
-                raise NotFound(f"workload {row.name!r} was purged meanwhile")
+                raise NotFound(f"workload {row.name!r} has been purged")
             if last or _has_come(wait_for, seen, known):
                 break
     return await detailed(services, principal, await find_workload(services, principal, str(row.id)))
@@ -294,11 +294,13 @@ async def get_logs(
     login: LoggedIn,
     request: Request,
     ref: str,
-    task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index; the first one if not given")] = None,
-    attempt: Annotated[int | None, Query(ge=1, le=INT32_MAX, description="Else the newest that had a node")] = None,
+    task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index of the task (default: the first)")] = None,
+    attempt: Annotated[
+        int | None, Query(ge=1, le=INT32_MAX, description="Attempt (default: the newest that had a node)")
+    ] = None,
     tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Number of last lines")] = None,
-    follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
-    container: Annotated[Name | None, Query(description="Of a task that has several; else the first")] = None,
+    follow: Annotated[bool, Query(description="Continue until the task ends")] = False,
+    container: Annotated[Name | None, Query(description="Container (default: the first)")] = None,
     since: Annotated[AwareDatetime | None, Query(description="Only lines that arrived from this instant on")] = None,
     timestamps: Annotated[bool, Query(description="Begin each line with the time at which it arrived")] = False,
 ) -> Response:
@@ -317,7 +319,7 @@ async def get_logs(
         chosen = _with_output(row, await views.tasks_of(connection, row, task), task, attempt)
     if chosen.node_id is None:
         raise NotFound(
-            f"the output of task {chosen.task_index} is gone: its node {chosen.node_name!r} was removed",
+            f"the output of task {chosen.task_index} is no longer available: its node {chosen.node_name!r} was removed",
             code="output-gone",
         )
     opened = ExitStack()
@@ -408,7 +410,7 @@ class _Output(StreamingResponse):
                 piece = await anext(self._source, None)
         except MooringError as error:
             log.warning("Output was cut off", error=str(error))
-            yield f"\n[mooring] the output is cut off here: {error.message}\n".encode()
+            yield f"\n[mooring] the output ends here: {error.message}\n".encode()
 
     async def _close(self) -> None:
         self._opened.close()

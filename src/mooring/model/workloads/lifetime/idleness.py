@@ -65,4 +65,4 @@ def is_active(cpu_millicores: int, bytes_per_second: int) -> bool:
 
 def idle_for_too_long(timeout_seconds: int | None) -> Reason:
     how_long = "" if timeout_seconds is None else f" for {format_duration(timeout_seconds)}"
-    return Reason(IDLE_TIMEOUT, f"Its tasks did nothing{how_long}", "idleness", "never")
+    return Reason(IDLE_TIMEOUT, f"Its tasks were idle{how_long}", "idleness", "never")

@@ -10,7 +10,7 @@ from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission.context import AdmissionContext
 
 _WORDS = {
-    Condition.AFTER_OK: "to finish as success",
+    Condition.AFTER_OK: "to succeed",
     Condition.AFTER_ANY: "to end",
     Condition.AFTER_FAIL: "to fail",
 }

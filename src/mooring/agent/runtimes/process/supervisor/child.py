@@ -178,7 +178,7 @@ def become_task_process(
     if task["uid"] is not None:
         with _doing(f"cannot become user {task['uid']}"):
             privileges.change_user(task["uid"], task["gid"], task["groups"], last_capability)
-    with _doing("cannot give up privileges"):
+    with _doing("cannot drop privileges"):
         privileges.drop()
         # The parent may have died since the fork, and would not kill this process any more.
         privileges.die_with_parent()

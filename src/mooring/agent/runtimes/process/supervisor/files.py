@@ -48,7 +48,7 @@ def store(root: str, path: str) -> None:
     except tarfile.FilterError as error:
         raise Refused(f"{_named(error.tarinfo)} leads out of the folder") from error
     except tarfile.TarError as error:
-        raise Refused(f"this is no tar archive: {error}") from error
+        raise Refused(f"not a tar archive: {error}") from error
 
 
 def _within(root: str, path: str, *, follow: bool) -> str:
@@ -65,7 +65,7 @@ def _check(member: tarfile.TarInfo) -> None:
     if member.name.startswith("/") or ".." in member.name.split("/"):
         raise Refused(f"{_named(member)} leads out of the folder")
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        raise Refused(f"{_named(member)} is a device or a pipe; only files, folders and links are taken")
+        raise Refused(f"{_named(member)} is a device or a pipe; only files, folders and links are accepted")
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

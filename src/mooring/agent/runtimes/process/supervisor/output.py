@@ -119,7 +119,7 @@ class RotatedFile:
             return descriptor
         # A hard link by another user would redirect the output into a file of their choice.
         os.close(descriptor)
-        raise PermissionError(errno.EPERM, "not a file of the agent's own", path)
+        raise PermissionError(errno.EPERM, "not a file of the agent", path)
 
 
 def entry(offset: int, nanoseconds: int) -> bytes:
