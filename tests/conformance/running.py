@@ -15,6 +15,7 @@ import numpy as np
 
 from mooring.model.decisions import Outcome
 from mooring.model.errors import InvalidInput
+from mooring.model.labels import Operator
 from mooring.model.policy.preemption import Preemption, Victim
 from mooring.model.resources.devices import WHOLE
 from mooring.model.resources.quantity import canonical, parse_quantity
@@ -22,14 +23,14 @@ from mooring.model.resources.task_resources import (
     limits_of,
     quality_of,
     requests_of,
-    scoring_requests_of,
 )
-from mooring.model.workloads.constraints import check_spread, check_task_terms
+from mooring.model.workloads.constraints import NodeTerm, check_spread, check_task_terms
 from mooring.model.workloads.workload import LONG_AGO, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler
 from mooring.scheduling.cluster.arrays import Mask, Rows
+from mooring.scheduling.cluster.columns import NODE_NAME
 from mooring.scheduling.cluster.device_sharing import tightest
-from mooring.scheduling.cluster.node_matching import candidate_names, untolerated
+from mooring.scheduling.cluster.node_matching import untolerated
 from mooring.scheduling.cluster.shapes import Shape, shape_of
 from mooring.scheduling.plugins.filters.host_ports import HostPortsFilter
 from mooring.scheduling.plugins.filters.node_affinity import NodeAffinityFilter
@@ -230,7 +231,7 @@ def _filter(case: Json) -> str | None:
     if "pod" in expect and inspection.candidates:
         return f"the pod should be rejected as a whole; {len(inspection.candidates)} nodes take it"
     if "candidateNodes" in expect:
-        names = candidate_names(workload.constraints.node_terms)
+        names = _candidate_names(workload.constraints.node_terms)
         if names is None or sorted(names) != sorted(expect["candidateNodes"]):
             return f"candidates {names} instead of {expect['candidateNodes']}"
     for name, lacking in expect.get("insufficient", {}).items():
@@ -238,6 +239,21 @@ def _filter(case: Json) -> str | None:
         if found != sorted(map(_comparable, lacking)):
             return f"{name} lacks {found} instead of {lacking}"
     return None
+
+
+def _candidate_names(terms: Sequence[NodeTerm] | None) -> frozenset[str] | None:
+    """Return the only node names that can match the terms; None if any can."""
+    if not terms:
+        return None
+    names: set[str] = set()
+    for term in terms:
+        named = [
+            frozenset(field.values) for field in term.fields if field.key == NODE_NAME and field.operator is Operator.IN
+        ]
+        if not named:
+            return None
+        names |= frozenset.intersection(*named)
+    return frozenset(names)
 
 
 def _code(rejections: Mapping[str, Rejection]) -> str:
@@ -252,10 +268,13 @@ def _missing_amounts(
 ) -> list[tuple[Any, ...]]:
     row = next(row for row in cluster.rows.tolist() if cluster.node(row).name == name)
     resources = next(plugin for plugin in filters if isinstance(plugin, ResourcesFilter))
-    found = [
-        (short.slot, short.needs, short.taken, short.allocatable, short.never)
-        for short in resources.missing_amounts(shape_of(workload, cluster), cluster, row)
-    ]
+    demand = resources.demand(shape_of(workload, cluster), cluster)
+    found: list[tuple[Any, ...]] = []
+    for slot in np.flatnonzero(~cluster.fits(demand, np.array([row], dtype=np.intp))[:, 0]).tolist():
+        needs, column = int(demand.amounts[slot, 0]), demand.slots[slot, 0]
+        allocatable = int(cluster.allocatable[column, row])
+        # The last one: even the empty node is too small.
+        found.append((demand.names[slot], needs, int(cluster.taken[column, row]), allocatable, needs > allocatable))
     if cluster.tasks[row] >= cluster.max_tasks[row]:
         found.append(("pods", 1, int(cluster.tasks[row]), int(cluster.max_tasks[row]), False))
     return sorted(found)
@@ -394,7 +413,7 @@ def _requests(case: Json) -> str | None:
 
 
 def _requests_nonzero(case: Json) -> str | None:
-    scored = scoring_requests_of(translation.template_of(case.get("pod", {})))
+    scored = translation.scoring_requests_of(translation.template_of(case.get("pod", {})))
     found = {"cpu_milli": scored["cpu"], "memory": scored["memory"]}
     wanted = case["expect"]["requests"]
     return None if found == {**found, **wanted} else f"{found} instead of {wanted}"

@@ -15,7 +15,7 @@ from mooring.model.policy.preemption import Budgets, RunningTask
 from mooring.model.resources.devices import WHOLE, Device
 from mooring.model.resources.quantity import INT64_MAX, parse_quantity
 from mooring.model.resources.slots import UNITS_PER_ONE, slot_type, total
-from mooring.model.resources.task_resources import requests_of, scoring_requests_of
+from mooring.model.resources.task_resources import UNASKED, requests_of
 from mooring.model.workloads.constraints import (
     Constraints,
     Effect,
@@ -80,6 +80,12 @@ def node_of(described: Json, pods: Sequence[Json] = ()) -> Node:
         uncounted={slot: scored.get(slot, 0) - used.get(slot, 0) for slot in ("cpu", "memory")},
         tasks=len(pods),
     )
+
+
+def scoring_requests_of(template: TaskTemplate) -> dict[str, int]:
+    """Return CPU and memory of a task for scoring, with defaults for containers that request none."""
+    whole = requests_of(template, unasked=UNASKED)
+    return {name: whole.get(name, 0) for name in UNASKED}
 
 
 def workload_of(pod: Json, services: Sequence[Json] = (), defaults: Sequence[Json] = ()) -> Workload:

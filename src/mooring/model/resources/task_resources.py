@@ -56,12 +56,6 @@ def limits_of(template: TaskTemplate, *, with_overhead: bool = True, with_task_l
     return result
 
 
-def scoring_requests_of(template: TaskTemplate) -> dict[str, int]:
-    """Return CPU and memory of a task for scoring, with defaults for containers that request none."""
-    whole = requests_of(template, unasked=UNASKED)
-    return {name: whole.get(name, 0) for name in UNASKED}
-
-
 def quality_of(template: TaskTemplate) -> Quality:
     """Guaranteed: all containers limit CPU and memory and request as much; best effort: none requests either."""
     parts: list[tuple[Amounts, Amounts]]

@@ -15,7 +15,7 @@ from mooring.model.workloads.constraints import (
     Toleration,
 )
 from mooring.scheduling.cluster.arrays import Mask, Rows
-from mooring.scheduling.cluster.columns import NODE_NAME, ClusterColumns
+from mooring.scheduling.cluster.columns import ClusterColumns
 
 
 def selected(constraints: Constraints, cluster: ClusterColumns, rows: Rows) -> Mask:
@@ -56,21 +56,6 @@ def wanted_nodes(constraints: Constraints, cluster: ClusterColumns, rows: Rows) 
     if constraints.node_terms is not None:
         mask &= matching_any(constraints.node_terms, cluster, rows)
     return mask
-
-
-def candidate_names(terms: Sequence[NodeTerm] | None) -> frozenset[str] | None:
-    """Return the only node names that can match the terms; None if any can."""
-    if not terms:
-        return None
-    names: set[str] = set()
-    for term in terms:
-        named = [
-            frozenset(field.values) for field in term.fields if field.key == NODE_NAME and field.operator is Operator.IN
-        ]
-        if not named:
-            return None
-        names |= frozenset.intersection(*named)
-    return frozenset(names)
 
 
 HARD = (Effect.NO_SCHEDULE, Effect.NO_EXECUTE)

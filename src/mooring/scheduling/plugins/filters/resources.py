@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mooring.model.resources.quantity import format_decimal
@@ -14,21 +12,6 @@ from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.plugins.kernel_rules import KernelFilter
 from mooring.scheduling.plugins.protocols import DependsOn, Rejection
 from mooring.scheduling.queue.requeue_hints import NodeChange, OwnChange, TaskChange
-
-
-@dataclass(frozen=True, slots=True)
-class MissingAmount:
-    """A slot of which a node has too little, in base units."""
-
-    slot: str
-    needs: int
-    taken: int
-    allocatable: int
-
-    @property
-    def never(self) -> bool:
-        """True if even the empty node is too small."""
-        return self.needs > self.allocatable
 
 
 class ResourcesFilter:
@@ -50,21 +33,6 @@ class ResourcesFilter:
             return cluster.demand(shape.request)
         checked = ((name, amount) for name, amount in shape.request if self.ignored.isdisjoint(_names(name)))
         return cluster.demand(tuple(checked))
-
-    def missing_amounts(self, shape: Shape, cluster: Cluster, row: int) -> list[MissingAmount]:
-        """Return the slots of which a node has too little."""
-        demand = self.demand(shape, cluster)
-        rows = np.array([row], dtype=np.intp)
-        lacking = np.flatnonzero(~cluster.fits(demand, rows)[:, 0])
-        return [
-            MissingAmount(
-                demand.names[slot],
-                int(demand.amounts[slot, 0]),
-                int(cluster.taken[demand.slots[slot, 0], row]),
-                int(cluster.allocatable[demand.slots[slot, 0], row]),
-            )
-            for slot in lacking.tolist()
-        ]
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
         every_slot: Mask = np.logical_and.reduce(cluster.fits(self.demand(shape, cluster), rows), axis=0)
