@@ -1,4 +1,4 @@
-"""The one clock: the present instant in UTC, and seconds that only grow. A simulation puts its own in their place."""
+"""The clock: the present instant in UTC, and monotonic seconds. Tests replace both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _SystemClock:
 
 
 class ShiftedClock(_SystemClock):
-    """The machine's, with a date that is moved while it is used."""
+    """The machine's clock with a date that tests move."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -37,7 +37,7 @@ class ShiftedClock(_SystemClock):
         return datetime.now(UTC) + timedelta(seconds=float(self._file.read_text()))
 
     def move_to(self, instant: datetime) -> None:
-        """For all who read the file, at once."""
+        """Move the date for all processes that read the file."""
         ahead = (instant - datetime.now(UTC)).total_seconds()
         written = self._file.with_suffix(".new")
         written.write_text(str(ahead))

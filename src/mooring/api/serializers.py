@@ -1,4 +1,4 @@
-"""Rows of the store as the answers that travel."""
+"""Rows of the store as responses."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ _WAITS_FOR: Mapping[str, WaitsFor] = {
     "too-many-sessions": "quota",
     "blocked": "turn",
 }
-"""By the code of the reason."""
+"""The cause of a wait, by the code of the reason."""
 
 
 def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:

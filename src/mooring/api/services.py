@@ -155,7 +155,7 @@ class Services:
     """Base URL of this API for clients; the `Location` of accepted work begins with it."""
     secret_box: SecretBox
     leader: Leadership | None = None
-    """None where this process never leads."""
+    """None if this process never leads."""
     metrics_token: str | None = None
     """Bearer token that `/metrics` requires; None: none."""
     trusted_proxies: Sequence[IPNetwork] = ()

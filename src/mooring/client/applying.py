@@ -53,9 +53,9 @@ class Compared:
 class Applied:
     result: Result
     status: str | None = None
-    """Of what has ended."""
+    """The status of a workload that has ended."""
     timeslot: UUID | None = None
-    """Of a new lab, whose answer comes later."""
+    """A new lab, which is decided later."""
     simulated: bool = False
     """It runs on simulated nodes."""
 
@@ -94,7 +94,7 @@ def apply(client: Client, document: Document, *, again: bool = False) -> Applied
 
 
 def delete(client: Client, document: Document) -> bool:
-    """Take away what a document describes; False if it is not there."""
+    """Remove the workload of a document; return False if it does not exist."""
     manifest = document.manifest
     try:
         found = client.workload(manifest.name)

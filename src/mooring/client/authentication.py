@@ -57,7 +57,7 @@ class Authentication:
         data_folder: Path | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """A login by password. Remembered ones go to the store and make this server the one meant by default."""
+        """A login by password. Remembered logins are stored and make this server the default."""
         folder = str(data_folder) if data_folder else None
         self._login = _fresh(Login(username, "", 0.0, 0.0, folder, ca_file), token)
         if not remember:

@@ -83,7 +83,7 @@ class Scan:
     folders: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
-    """Links that lead out of the folder, and what is neither a file, a folder nor a link."""
+    """Links that lead out of the folder, and entries other than files, folders and links."""
     single: bool = False
     """The user named one file, not a folder."""
 

@@ -1,4 +1,4 @@
-"""Errors with a message for the person who can act, and a stable code, which the API maps to HTTP in one place."""
+"""Errors with a message for the reader and a stable code, which the API maps to HTTP in one place."""
 
 from __future__ import annotations
 

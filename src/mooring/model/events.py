@@ -12,7 +12,7 @@ from mooring.model.errors import InvalidInput
 Noun = Literal["workload", "task", "node", "pool", "tenant", "timeslot", "scale-request"]
 
 Topic = tuple[str, str]
-"""The noun and the kind of an event: what a commit was about, for those who wait for commits."""
+"""The noun and the kind of an event: the subject of a commit, for receivers of commit signals."""
 Topics = Set[Topic] | None
 """The topics of the events of one commit; None if they are unknown, so that it may concern everybody."""
 

@@ -1,4 +1,4 @@
-"""Reasons are data: who says no, a stable code, the amounts, and whether waiting can cure it."""
+"""Reasons as data: the rejecting component, a stable code, the amounts, and whether waiting can cure it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def restored(url: str) -> None:
 
 
 async def _distrust(connection: Connection, *, reason: str) -> None:
-    """The database is older than what happened: no former leader leads, and no node is assumed to be there.
+    """The database is older than the cluster: no former leader leads, and every node is suspect.
 
     Tasks that such a node runs and the database does not know are named by its agent before it gets new ones.
     """
@@ -147,7 +147,7 @@ async def _distrust(connection: Connection, *, reason: str) -> None:
 
 
 async def accept_lost_transactions(database: Database) -> int:
-    """Report and record transactions that a damaged SQLite log has lost, and go on as after a restore; how many."""
+    """Report and record transactions that a damaged log lost, and continue as after a restore. Return their number."""
     lost = await database.lost_transactions()
     if lost:
         said = f"{lost} committed transaction{'s are' if lost != 1 else ' is'} missing"
@@ -171,7 +171,7 @@ class Resealed:
 
 
 async def reseal(url: str, secret_box: SecretBox) -> Resealed:
-    """Seal all secrets with the first key, batch by batch: servers go on, and what is done stays done."""
+    """Encrypt all secrets with the first key, in batches: servers continue, and finished batches stay."""
     if not secret_box.key_ids:
         raise Conflict(f"there are no sealing keys: name their file in {SETTING}", code="no-sealing-keys")
     async with opened(url) as database:

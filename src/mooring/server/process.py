@@ -150,7 +150,7 @@ class ServerProcess:
     async def _lead(self) -> None:
         assert self.leader is not None
         await self.leader.keep_leading()
-        # Deposed where nobody else should lead: /ready says by whom, and nothing is gained by fighting for it.
+        # Deposed although no other server should lead: /ready names the new leader; campaigning again would not help.
         await asyncio.Event().wait()
 
     async def _run_agent(self) -> None:

@@ -26,7 +26,7 @@ class ResourceController:
     async def scale_up(self, key: str, facts: Mapping[str, Any]) -> None:
         """Ask for nodes; the same key again is the same request.
 
-        Unavailable where it may be asked again later, Conflict where it will not have it. Neither tells the address,
+        Raise Unavailable if a retry may succeed, Conflict if the controller refuses. Neither tells the address,
         which may have a password in it.
         """
         try:

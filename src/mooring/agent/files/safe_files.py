@@ -80,7 +80,7 @@ class Folder:
         return folder
 
     def make_shared(self, name: str) -> Folder:
-        """Open a folder, made if need be, in which everybody who reaches it may write; a task may own it by now."""
+        """Open or create a folder that everyone who reaches it may write; a task may own it."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(_checked(name), 0o700, dir_fd=self.descriptor)
         folder = self.enter(name)
@@ -114,7 +114,7 @@ class Folder:
         os.fchown(self.descriptor, uid, gid)
 
     def remove(self, name: str) -> None:
-        """Remove what has that name with everything below it; OSError or UnsafePath where something is left."""
+        """Remove the entry of this name with everything below it. Raise OSError or UnsafePath if something remains."""
         _checked(name)
         problem: Exception | None = None
         try:
@@ -294,7 +294,7 @@ def _entries(top: int) -> Iterator[_Entry]:
 
 
 def _listed(descriptor: int) -> tuple[list[str], list[str]]:
-    """The names of what is not a folder, and of the folders."""
+    """Return the names of entries other than folders, and of folders."""
     files: list[str] = []
     folders: list[str] = []
     with os.scandir(descriptor) as entries:

@@ -69,7 +69,7 @@ class UploadCache:
 
     @contextlib.asynccontextmanager
     async def fetched(self, upload_id: UUID) -> AsyncIterator[Manifest]:
-        """Download what is missing of an upload and hold it in the cache for the block.
+        """Download the missing content of an upload, and hold it in the cache for the block.
 
         MooringError if the server does not send it. While no server serves requests, it waits: nobody could receive
         the task's failure either.

@@ -1,4 +1,4 @@
-"""The first start of a database: somebody must be able to log in."""
+"""The first start of a database: create the first admin."""
 
 from __future__ import annotations
 

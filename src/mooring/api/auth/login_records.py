@@ -44,7 +44,7 @@ class _Budget:
 class LoginRecords:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
-        # A flood of failures at names that nobody has does not hide those of real accounts.
+        # A flood of failures for unknown names does not hide those of real accounts.
         self._known, self._unknown = _Budget(clock), _Budget(clock)
 
     async def succeeded(self, username: str, found: Credentials, address: str | None, now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Login throttling by account and address: guessing gets slow, and nobody can lock out another user's account.
+"""Login throttling by account and address: guessing is slow, and no user can lock out another account.
 
 Three counts of failures, each with a wait that doubles:
 

@@ -92,7 +92,7 @@ def rotate(folder: Path) -> SigningKeys:
 async def check_shared(
     database: Database, keys: SigningKeys, now: datetime | None = None, *, signs: bool = True
 ) -> None:
-    """Refuse to start with keys that the other servers of the database do not have: nobody could use both.
+    """Refuse to start with keys that the other servers of the database do not have: no token would be valid on both.
 
     `signs`: the newest one will sign, and must not have been revoked.
     """

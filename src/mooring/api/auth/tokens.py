@@ -1,6 +1,6 @@
 """Tokens: the signed user and time of a login. Permissions are never in them but looked up at every request.
 
-With the same keys servers vouch to each other for what only one of them has seen.
+Servers with the same keys also sign statements for each other, such as the address of a client.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _TRY_AGAIN_LATER = 1013
 _CLOSE_SECONDS = 2.0
 """For a client to close a WebSocket after the server has."""
 _MESSAGE_SECONDS = 0.0001
-"""About what the server spends on a message besides parsing it."""
+"""Approximate cost of a message besides parsing it."""
 
 # One for all connections: the event loop reads into it and hands it over before it reads again.
 _read_buffer = bytearray(_READ_BYTES)
@@ -154,7 +154,7 @@ class BoundedHttp(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _end_request(self) -> None:
-        """Let the request in progress know that nobody reads its response; writing it would raise an error."""
+        """Notify the request in progress that its client is gone; writing the response would raise an error."""
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -348,7 +348,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
 
 class _StalledWrites:
-    """Breaks off a connection whose client reads nothing of what waits for it."""
+    """Aborts a connection whose client does not read."""
 
     def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         self._seconds = seconds

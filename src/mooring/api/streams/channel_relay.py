@@ -33,7 +33,7 @@ _KINDS: dict[str, type[MooringError]] = {
     "port-not-answering": Unavailable,
     "too-many-channels": Unavailable,
 }
-"""By the codes that agents give; any other contradicts the present state."""
+"""Errors by the codes of agents; all others are conflicts with the present state."""
 
 
 class Channel:
@@ -47,7 +47,7 @@ class Channel:
         self._decided = asyncio.Event()
 
     async def opened(self) -> None:
-        """Returns when the task is reached; the problem where it cannot be."""
+        """Return when the task is reached; raise the problem otherwise."""
         await self._decided.wait()
         if (problem := self.problem) is not None:
             raise problem
@@ -64,7 +64,7 @@ class Channel:
             await self.session.send(ChannelResize(channel_id=self._channel_id, rows=rows, columns=columns))
 
     async def close(self) -> None:
-        """Nobody is there any more who would hear of it."""
+        """The client has disconnected, so no error can be delivered."""
         if self.end_message is None and self.session.open:
             self.end(ChannelEnd(channel_id=self._channel_id))
             await self.session.send(ChannelEnd(channel_id=self._channel_id))
@@ -91,7 +91,7 @@ class Channel:
 
 
 def able(session: AgentSession | None) -> AgentSession:
-    """The session of a node through which its tasks can be reached; Unavailable where there is none."""
+    """Return the session through which the tasks of a node can be reached. Raise Unavailable if there is none."""
     if session is None:
         raise Unavailable("the task's node is not connected to this server at the moment", code="agent-unreachable")
     if session.protocol < CHANNELS_SINCE:
@@ -107,7 +107,7 @@ class TaskChannels:
     async def open(
         self, session: AgentSession | None, task_id: UUID, container: str | None, purpose: Purpose
     ) -> AsyncIterator[Channel]:
-        """A channel for the block; `session`: of the task's node, if its agent is connected here."""
+        """Yield a channel; `session`: that of the task's node, if its agent is connected here."""
         session = able(session)
         channel_id = new_id()
         channel = self._open[channel_id] = Channel(session, channel_id)
@@ -126,13 +126,13 @@ class TaskChannels:
             channel.take(message)
 
     def end(self, session: AgentSession) -> None:
-        """Its stream is closed: nothing more comes from there."""
+        """The agent's stream is closed: no more frames arrive."""
         for channel in self._open.values():
             if channel.session is session:
                 channel.lost("the connection to the task's node was lost")
 
     def close_channels(self) -> None:
-        """End every channel with the reason that the server stops."""
+        """End every channel because the server is stopping."""
         for channel in self._open.values():
             channel.lost("the server is stopping; open the channel again", code="server-stopping")
 

@@ -34,10 +34,10 @@ class _Watched:
 
 
 class EventFeed:
-    """Follows the feed while somebody streams it and remembers its newest part.
+    """Follows the feed while it has readers, and remembers its newest part.
 
     A stream asks for what comes after its own cursor: from memory if that reaches back so far, else from the table, a
-    page at a time. So a slow reader holds nothing but its cursor, and nobody waits for it.
+    page at a time. A slow reader therefore holds only its cursor, and delays no other reader.
     """
 
     def __init__(self, database: Database, signal: Signal, *, remembered: int = _REMEMBERED) -> None:

@@ -14,7 +14,7 @@ from mooring.api.services import Services
 from mooring.model.tenancy.tenants import Principal
 
 _RECHECK_SECONDS = 15.0
-"""A lost event delays an answer by no more than this."""
+"""Maximum delay of a response after a lost event."""
 
 
 async def watch(
@@ -32,7 +32,7 @@ async def watch(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    # Most find at once what they ask for, and need not wait.
+    # Most requests are answered at once.
     yield seconds <= 0
     close = services.rates.open_stream(login.principal)
     try:

@@ -75,7 +75,7 @@ class OpenConnection:
                 await asyncio.wait({task})
 
     async def each(self, source: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The items of the source; AccessRevoked in its midst where access ends. Closes the source."""
+        """Yield the items of the source; raise AccessRevoked when access ends. Closes the source."""
         try:
             while self.open:
                 try:

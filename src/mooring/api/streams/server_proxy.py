@@ -34,13 +34,13 @@ class NodeOnOtherServer(Unavailable):
     code = UNREACHABLE
 
     def __init__(self, message: str, server_url: str | None) -> None:
-        """`server_url`: the server that it is, or was last, connected to."""
+        """`server_url`: the server that it is connected to, or was last."""
         super().__init__(message)
         self.server_url = server_url
 
 
 def forwarding_target(connection: HTTPConnection, problem: Unavailable, server_url: str | None) -> str:
-    """Return the URL of the server to forward to; raise the problem if none is known, or this one is it already."""
+    """Return the URL of the server to forward to; raise the problem if none is known or if it is this server."""
     if problem.code != UNREACHABLE or server_url is None or FORWARDED in connection.headers:
         raise problem
     return server_url.rstrip("/")

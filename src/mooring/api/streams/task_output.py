@@ -19,13 +19,13 @@ _CHUNK_BYTES = 500
 
 @dataclass(slots=True)
 class _Reader:
-    """Someone who reads a task's output. The stream's reader never waits for it: it may have much unread, not all."""
+    """A reader of a task's output. The stream never waits for it; its unread data is bounded."""
 
     session: AgentSession
     chunks: asyncio.Queue[LogChunk] = field(default_factory=asyncio.Queue)
     unread_bytes: int = 0
     cut_off: bool = False
-    """It had too much unread: what comes from now on is not kept."""
+    """It exceeded the bound: later data is dropped."""
 
 
 class TaskOutput:
@@ -94,7 +94,7 @@ class TaskOutput:
         reader.chunks.put_nowait(chunk)
 
     def end(self, session: AgentSession) -> None:
-        """Its stream is closed: nothing more comes from there."""
+        """The agent's stream is closed: no more output arrives."""
         gone = LogChunk(request_id=session.node_id, end=True, error="the agent's connection was lost")
         for reader in self._readers.values():
             if reader.session is session:

@@ -1,1 +1,1 @@
-"""The commands, a file each or a family of them; every module has an `app` that the root takes in."""
+"""The commands, one file per command or family; every module has an `app` that the root command includes."""

@@ -1,4 +1,4 @@
-"""Defragmentation as data: running tasks that may move, and the plan of moves with what they buy."""
+"""Defragmentation as data: running tasks that may move, and the plan of moves with their gain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Moves in order, and what they buy together."""
+    """Moves in order, with their joint gain."""
 
     moves: tuple[Move, ...]
     starts: tuple[Start, ...] = ()

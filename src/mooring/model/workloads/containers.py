@@ -134,7 +134,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A folder of the submitter's machine that a task uses directly, and what proves that a node has this very one."""
+    """A folder of the submitter's machine that a task uses directly, with the proof that a node has the same folder."""
 
     folder: str
     uid: int

@@ -51,7 +51,7 @@ class PendingTasks:
     """The counts of one server.
 
     Counting 100,000 tasks takes a while, so a count is cached for seconds, and tasks that this server accepts are
-    added to it: between two counts it is too low at most by what the other servers accept. No submission is
+    added to it: between two counts it is too low by at most the tasks that the other servers accept. No submission is
     refused by an old count: a tenant that seems to exceed a limit is counted again.
     """
 

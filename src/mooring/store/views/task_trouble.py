@@ -41,7 +41,7 @@ async def troubles(connection: AsyncConnection, ids: Collection[UUID], now: date
             own.current,
             own.last_reason.is_not(None),
             or_(own.ready_at.is_(None), own.ready_at > now - RAN_WELL),
-            # A task that ended for good is no trouble any more: its workload has failed or goes on without it.
+            # A task that ended for good no longer counts: its workload has failed or continues without it.
             or_(own.ended_at.is_(None), and_(own.status != TaskStatus.SUCCEEDED, own.requeue)),
         )
         .subquery()

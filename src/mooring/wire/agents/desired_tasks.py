@@ -1,4 +1,4 @@
-"""Desired tasks: what the agent of a node needs to prepare, start and stop them."""
+"""Desired tasks, with everything that the agent of a node needs to prepare, start and stop them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner of the task, as far as the node must know."""
+    """The owner of the task, with the facts that the node needs."""
 
     user_id: UUID
     project_id: UUID

@@ -1,4 +1,4 @@
-"""Flow control of a channel: each side grants the bytes that it accepts, so that a slow reader delays nobody else."""
+"""Flow control of a channel: each side grants the bytes that it accepts, so that a slow reader delays no other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Side:
         return bytes(data), error
 
     async def write(self, data: bytes, error: bool = False) -> None:
-        """Send as the other side grants; empty: end of this direction. Discarded if nobody reads any more."""
+        """Send as the other side grants; empty: end of this direction. Discarded if the other side is gone."""
         if not data:
             if not self.ended.is_set():
                 await self._link.data(b"", False)

@@ -1,4 +1,4 @@
-"""Schemas of defragmentation: a plan of moves, what they buy, and one move."""
+"""Schemas of defragmentation: a plan of moves with their gain, and one move."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StartView(Answer):
 
 
 class StepView(Answer):
-    """Moves in order, and what they buy together."""
+    """Moves in order, with their joint gain."""
 
     moves: list[MoveView]
     starts: list[StartView]

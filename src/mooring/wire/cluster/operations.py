@@ -62,7 +62,7 @@ class LoopView(Answer):
     next_run_at: datetime | None
     """The next iteration by timer, unless a signal comes first."""
     runs: int
-    """Since its leader was elected, as are the next two."""
+    """Counted since its leader was elected, like the next two."""
     failures: int
     found_by_timer: int
     """Iterations that found work without the signal that should have announced it."""
@@ -89,9 +89,9 @@ class StartErrors(Answer):
     workloads: int
     """The number of workloads that had a predicted start and were placed in the last seven days; at most 1,000."""
     late: int
-    """Those that were placed more than a minute after it."""
+    """Workloads that were placed more than a minute after it."""
     moved: int
-    """Those whose predicted start was replaced by a later one before."""
+    """Workloads whose predicted start had been replaced by a later one."""
     median_seconds: float
     p90_seconds: float
 

@@ -1,4 +1,4 @@
-"""Deployments over time: updates, the way back, what became of them, and where their tasks are reached."""
+"""Deployments over time: updates, rollbacks, revisions, progress and endpoints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RolloutRequest(Request):
 
 
 class UpdateRequest(Request):
-    """Another template for a deployment as a whole, or what changes of one of its containers; or just the numbers."""
+    """A new template of a deployment, changes of one container, or only new numbers."""
 
     template: TaskTemplateRequest | None = None
     container: Name | None = None
@@ -53,9 +53,9 @@ class UpdateRequest(Request):
     image: Image | None = None
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] | None = None
     environment: Annotated[dict[EnvironmentName, Text | None], Field(max_length=MAX_ENVIRONMENT)] = {}
-    """Set beside what there is; null takes a name away."""
+    """Variables to set; null removes one."""
     resources: Annotated[dict[SlotName, Quantity], Field(max_length=32)] = {}
-    """Set beside what there is."""
+    """Amounts to set; others stay."""
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     rollout: RolloutRequest | None = None
     cause: Said | None = None
@@ -95,7 +95,7 @@ class RevisionView(Answer):
     created_by: str
     created_at: datetime
     present: bool
-    """It is what the tasks are made from now."""
+    """New tasks are created from it."""
 
 
 class RevisionList(Answer):

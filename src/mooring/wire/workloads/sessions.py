@@ -53,9 +53,9 @@ class ScheduleRequest(Request):
     starts_at: Instant | None = None
     """Earliest start."""
     time: Duration | None = None
-    """Maximum run time of each task: seconds, `30m`, `1-12:00:00`. None: what the pool or the policy says."""
+    """Maximum run time of each task: seconds, `30m`, `1-12:00:00`. None: the default of the pool or the policy."""
     idle_timeout: Duration | None = None
-    """It ends, after a warning, when its tasks were idle and nobody was connected for this long."""
+    """It ends, after a warning, when its tasks were idle and no user was connected for this long."""
     signal: Annotated[str, StringConstraints(max_length=40)] | None = None
     """The signal and the seconds before the time limit, `USR1@300`; also sent as a warning of an idle timeout."""
     dependencies: Annotated[list[DependencyRequest], Field(max_length=_MAX_DEPENDENCIES)] = []
@@ -105,7 +105,7 @@ class ScheduleView(Answer):
     idle_since: datetime | None = None
     """The last activity of its tasks; of a running session."""
     idle_ends_at: datetime | None = None
-    """If that goes on."""
+    """If it stays idle."""
     signal: str | None = None
     deadline_at: datetime | None = None
     """The earliest deadline of its running tasks."""

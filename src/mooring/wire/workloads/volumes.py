@@ -15,7 +15,7 @@ class NewVolumeRequest(Request):
     pool: Name | None = None
     """None: one that may be used."""
     project: Name | None = None
-    """None: that of the one who asks."""
+    """None: the caller's project."""
     shared: bool = False
     """All nodes of its pool have it, in a folder that the pool says."""
 

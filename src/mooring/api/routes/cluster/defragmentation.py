@@ -22,7 +22,7 @@ Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
 async def plan_defragmentation(
     services: Served, admin: Admin, name: str, request: DefragmentationRequest
 ) -> DefragmentationPlan:
-    """Plan moves of running tasks that make capacity usable, with what each step buys. Nothing moves."""
+    """Plan moves of running tasks that make capacity usable, with the gain of each step. Nothing moves."""
     services.rates.query(admin)
     return await services.queries.defragmentation(named("pool", name), request)
 

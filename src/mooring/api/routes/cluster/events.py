@@ -1,4 +1,4 @@
-"""Events: what happened, page by page or as a stream that can be resumed without a gap or a repeat."""
+"""Events, page by page or as a stream that can be resumed without gaps or repeats."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def stream_events(
 
 
 def _require_sight(principal: Principal, watch: Watch) -> None:
-    """A stream shows what its reader could see when it began; the next one, what it can see then."""
+    """A stream shows the objects that were visible to its reader when it began; the next one checks again."""
     if sight(principal) != watch.sight:
         raise NotAllowed("your permissions have changed; open the stream again")
 
@@ -145,7 +145,7 @@ async def _messages(feed: EventFeed, cursor: Cursor, watch: Watch, expand: bool)
             yield b"".join(_message(event, expand) for event in page.events)
             sent_at = time()
         elif time() - sent_at >= _KEEP_ALIVE_SECONDS:
-            # What others did is passed as well, so that a quiet client does not fall behind what is kept.
+            # The cursor also passes the events of others, so that a quiet client does not fall behind the stored feed.
             yield f": still here\nid: {cursor}\n\n".encode()
             sent_at = time()
 

@@ -1,4 +1,4 @@
-"""The server itself: is it alive, can it work, what has it counted, do its books agree."""
+"""The server itself: health, readiness, metrics, and the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time ahead: what runs, is booked, planned and free."""
+"""The timeline: running, booked, planned and free capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounting: what was used, the records of ended work, and what would start now."""
+"""Accounting: usage, the records of ended work, and free capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domains, for admins; who belongs to one sees it."""
+"""Domains, for admins; members of a domain can see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies, for admins: what those may do who carry one, and how much."""
+"""Policies, for admins: rights and limits of tenants."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def get_policy(services: Served, _reader: Reader, name: str) -> PolicyView
 
 @router.patch("/{name}", operation_id="change_policy", responses=problems(404, 409))
 async def change_policy(services: Served, admin: Admin, name: str, change: PolicyChange) -> PolicyView:
-    """Change some rules of a policy. Lowering a limit below what is in use stops nothing that runs."""
+    """Change some rules of a policy. Lowering a limit below the current usage stops nothing."""
     named("policy", name)
 
     async def work(connection: Connection) -> NamedPolicy:

@@ -1,4 +1,4 @@
-"""Quotas: what one may use, and what an administrator lets tenants use."""
+"""Quotas: the caller's limits, and those that admins set for tenants."""
 
 from __future__ import annotations
 

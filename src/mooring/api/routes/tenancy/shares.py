@@ -1,4 +1,4 @@
-"""Fair share: the standing and weights of tenants. Occupancy: who occupies how much, over five axes."""
+"""Fair share: ranks and weights of tenants. Occupancy: amounts by keypair, user, project, domain and node."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def submit_batch(
 
     Each is accepted or refused by itself.
     """
-    # Read here, behind the login: a large body of somebody unknown is not even parsed.
+    # Read after the authentication: a large body without a credential is not parsed.
     batch, tasks = await off_loop(_parsed, await request.body())
     if idempotency_key and batch.idempotency_key and idempotency_key != batch.idempotency_key:
         raise invalid([("idempotency_key", "is not the one of the header Idempotency-Key")])

@@ -1,4 +1,4 @@
-"""Labs: workloads with a booking of their own, in the words of those who run labs."""
+"""Labs: workloads with a booking of their own."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def _find(
 
 
 async def _labs(services: Services, rows: Sequence[TimeslotRow]) -> list[LabView]:
-    """With their workloads; those whose workload was purged are left out."""
+    """Return the labs with their workloads; labs whose workload was purged are left out."""
     async with services.database.read() as connection:
         found = await workload_views.by_timeslot(connection, [row.slot.id for row in rows])
         ports = await workload_views.ports_of(connection, [workload.id for workload in found.values()])

@@ -96,7 +96,7 @@ async def put_registry_login(
     new: RegistryLoginRequest,
     domain: OfDomain = None,
 ) -> RegistryLoginView:
-    """Set the login of a project's tasks to a registry. It is not tried here, since only nodes contact registries."""
+    """Set the login of a project's tasks to a registry. It is not tested, since only nodes contact registries."""
     host = parse_registry(registry)
 
     async def work(connection: Connection) -> StoredLogin:
@@ -129,7 +129,7 @@ async def remove_registry_login(
 
 
 async def _record_read(services: Services, principal: Principal, project: Project, action: str, object: str) -> None:
-    """Administrators who look at the secrets of a project that they do not belong to leave a record."""
+    """Record admins who list the secrets of a project that they do not belong to."""
     if project.id in principal.projects:
         return
     await services.database.write(

@@ -90,7 +90,7 @@ async def cancel(
 
 
 def as_workload(request: SessionRequest) -> WorkloadRequest:
-    """The same workload in the words of `POST /api/workloads`; what was not said stays unsaid."""
+    """Return the equivalent body of `POST /api/workloads`; fields that were not given stay unset."""
     fields = said(request, CommonFields)
     if request.nodes or request.nodes_strictly:
         placement = request.placement or PlacementRequest()

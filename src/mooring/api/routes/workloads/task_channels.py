@@ -373,7 +373,7 @@ async def _next(channel: Channel) -> bytes | None:
 
 
 class _Archive(StreamingResponse):
-    """Closes its channel however it ends, also if the client disconnects before it begins."""
+    """Always closes its channel, even if the client disconnects before it begins."""
 
     def __init__(
         self, channel: Channel, first: bytes | None, opened: AsyncExitStack, connection: OpenConnection

@@ -1,4 +1,4 @@
-"""Bookings: book, look, wait for the answer, change, cancel; as a calendar; and nodes for maintenance."""
+"""Bookings: create, list, wait for the decision, change, cancel and export; and maintenance of nodes."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def wait(
     ] = None,
     timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> TimeslotView:
-    """Wait until a booking is decided or changes, or the time is over; return it."""
+    """Wait until a booking is decided or changes, or the timeout expires; return it."""
     principal = login.principal
     row = await find_timeslot(services, principal, ref)
     polling = watch(

@@ -52,7 +52,7 @@ async def declare_upload(
 
 @router.get("", operation_id="list_uploads", responses=problems(403, 404, 409))
 async def list_uploads(services: Served, principal: User, project: OfProject = None) -> list[UploadView]:
-    """Those of a project, the last used first, at most 1,000."""
+    """List the uploads of a project, the last used first, at most 1,000."""
     return await services.uploads.listed(principal, project)
 
 

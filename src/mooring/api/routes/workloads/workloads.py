@@ -1,4 +1,4 @@
-"""Workloads: submit, try, look, explain, wait, read their output, scale, remove."""
+"""Workloads: submit, dry-run, list, explain, wait, read their output, scale, remove."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ async def wait(
     ] = None,
     timeout: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
 ) -> WorkloadDetail:
-    """Wait until a workload runs, ends or changes, or the time is over; return it."""
+    """Wait until a workload runs, ends or changes, or the timeout expires; return it."""
     principal = login.principal
     row = await find_workload(services, principal, ref)
     known = row.version if version is None else version
@@ -347,12 +347,12 @@ async def get_logs(
 
 
 def _sees(row: WorkloadRow) -> Callable[[Principal], None]:
-    """The check at the request, for as long as something about the workload stays open."""
+    """Return the check of the request, for connections about the workload that stay open."""
     return lambda principal: require_visible(principal, Action.SEE_WORK, row.target, f"workload {row.name!r}")
 
 
 def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None, attempt: int | None) -> TaskRow:
-    """The attempt at the task that is asked for, else the newest that got as far as a node."""
+    """Return the requested attempt of the task, otherwise the newest one that had a node."""
     if index is None:
         index = min((task.task_index for task in tasks if task.current), default=0)
     attempts = [task for task in tasks if task.task_index == index]
@@ -372,7 +372,7 @@ def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None, 
 
 
 class _Output(StreamingResponse):
-    """A stream that closes its source however it ends, also where the client has gone before it began."""
+    """A stream that always closes its source, even if the client disconnects before it begins."""
 
     def __init__(
         self, source: AsyncIterator[bytes], media_type: str, connection: OpenConnection, opened: ExitStack
@@ -385,7 +385,7 @@ class _Output(StreamingResponse):
         super().__init__(self._pieces(), media_type=media_type)
 
     async def begin(self) -> None:
-        """Wait a little for the first piece: a node that does not answer is an error answer, not a broken stream."""
+        """Wait briefly for the first piece, so that a silent node becomes an error response, not a broken stream."""
         try:
             await asyncio.wait([self._first], timeout=_FIRST_OUTPUT_SECONDS)
             if self._first.done():

@@ -63,7 +63,7 @@ def plan(
     output: Listing = TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Plan moves of running tasks, with what each step buys; with --apply, execute them.
+    """Plan moves of running tasks, with the gain of each step; with --apply, execute them.
 
     Batch tasks that are preemptible and have run for less than --max-lost may move, and replicas of deployments within
     their disruption budget. Work in a booked window, gangs and tasks in a rolling update stay.
