@@ -142,7 +142,7 @@ async def test_a_success_on_the_node_ends_the_suspicion(lab: Lab):
     assert await lab.avoided() is not None
     await lab.succeed()
     assert await lab.avoided() is None
-    assert (await lab.harness.history(lab.nodes[0]))[-1].reason == "No longer avoided: work succeeds there"
+    assert (await lab.harness.history(lab.nodes[0]))[-1].reason == "No longer avoided: work succeeds there again"
 
 
 @on_sqlite
