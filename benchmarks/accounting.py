@@ -1,7 +1,6 @@
 """Accounting on PostgreSQL: occupancy with a million live ledger rows, and fair share over 10,000 users.
 
-Each question is asked of the database, which says by what plan it answers, and is then answered again by a loop in
-Python over the rows, which must find the same.
+Each query prints its plan, and a loop in Python over the rows computes the answer again and must agree.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ async def _fastest(work: Callable[[], Awaitable[R]]) -> tuple[R, float]:
 
 @contextmanager
 def _plan(database: Database, connection: Connection, title: str) -> Iterator[Callable[..., Awaitable[None]]]:
-    """Notes the statements that are executed, and prints the plan of the last that names a table."""
+    """Records the executed statements, and prints the plan of the last one that names a table."""
     seen: list[tuple[str, Any]] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:

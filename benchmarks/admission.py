@@ -87,7 +87,7 @@ def _workload(number: int) -> Workload:
 
 
 def _limited(waiting: Sequence[Workload], share: int) -> Usage:
-    """Limits on sessions, processor and memory everywhere; the users' are the ones that are reached."""
+    """Limits on sessions, CPU and memory at every level; only those of users are reached."""
     usage = Usage()
     members = {Scope.KEYPAIR: 2, Scope.USER: 1, Scope.PROJECT: 2 * USERS // PROJECTS, Scope.DOMAIN: USERS}
     tenants: set[Tenant] = {tenant for each in waiting[:USERS] for tenant in tenants_of(each)}

@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Start times by the number of the job, and what comes of them."""
+    """Start times by the number of the job, and the figures derived from them."""
 
     jobs: Sequence[Job]
     starts: dict[int, int]
@@ -247,7 +247,7 @@ def published_lublin(policy: str, backfilling: bool) -> float:
 
 
 def _log(name: str) -> list[Job]:
-    """The jobs of a log in the Standard Workload Format, as they stand there."""
+    """Return the jobs of a log in the Standard Workload Format, unchanged."""
     jobs: list[Job] = []
     with gzip.open(_file(name), "rt") as lines:
         for line in lines:

@@ -44,7 +44,7 @@ async def _measured(url: str) -> dict[str, float]:
 
 
 async def _book(client: AsyncClient, number: int) -> float:
-    """Seconds until all occurrences of one more series are decided."""
+    """Return the seconds until all occurrences of one more series are decided."""
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(days=2, hours=number % 20)
     request = TimeslotRequest.model_validate(
         {

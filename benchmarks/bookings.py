@@ -1,4 +1,4 @@
-"""Booking a slot among 100,000 bookings over a year on 1,000 nodes: the decision in the core, and the leader's turn."""
+"""One booking beside 100,000 in a year on 1,000 nodes: the decision in the core, and the leader's iteration."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run() -> dict[str, float]:
 
 
 def leader() -> Callable[[int], None]:
-    """A leader that knows as many timeslots; it is told of another, decides on it and takes it in."""
+    """A leader that knows as many timeslots: it receives another one, decides on it and adds it."""
     cluster = Cluster(
         Node(name=f"node-{number:04}", allocatable={"cpu": 64 * CORE, "memory": 256 * GIBIBYTE})
         for number in range(NODES)
@@ -101,7 +101,7 @@ def _timeslot(number: int, generator: random.Random, **more: Any) -> Timeslot:
 
 
 def fill(cluster: Cluster) -> None:
-    """As many bookings as there are, of some hours and some cores each, anywhere in the year."""
+    """Existing bookings of some hours and some cores each, anywhere in the year."""
     generator = random.Random(0)
     rows = cluster.rows.tolist()
     for number in range(BOOKINGS):
@@ -124,7 +124,7 @@ def _ask(cluster: Cluster, number: int, cores: int, count: int, start: int, end:
 
 
 def _measured(name: str, action: Callable[[int], None], times: int) -> dict[str, float]:
-    """Milliseconds of processor time of each of so many."""
+    """Return the processor time of each call in milliseconds."""
     spent: list[float] = []
     for number in range(times):
         before = process_time()

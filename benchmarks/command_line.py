@@ -35,7 +35,7 @@ MEASURED: dict[str, tuple[list[str], dict[str, str]]] = {
 
 
 def run() -> dict[str, float]:
-    """Medians in milliseconds. Versions and commands alternate, so that a busy machine slows all of them alike."""
+    """Return medians in milliseconds. Versions and commands alternate, so that other load affects all of them alike."""
     programs = {"": str(Path(sys.executable).with_name("mooring"))}
     if baseline := os.environ.get("MOORING_BENCH_BASELINE"):
         programs["baseline_"] = baseline

@@ -1,4 +1,4 @@
-"""A lower bound on what nodes for given tasks cost: the linear programme over all patterns (the configuration LP).
+"""A lower bound on the cost of nodes for given tasks: the linear programme over all patterns (the configuration LP).
 
 Whatever prices tasks are given: where no pattern is worth more than its node, all nodes together cost at least what all
 tasks are worth. Patterns are searched exactly, over a grid of amounts, so that this holds for the prices found.
@@ -19,7 +19,7 @@ from mooring.scheduling.solver import Real, Whole
 
 _ROUNDS = 40
 _CLOSE = 0.995
-"""The bound is good enough at this part of what the programme's own answer costs."""
+"""The search ends when the bound is this part of the programme's own cost."""
 
 
 def bound(covering: Covering, demand: Whole) -> float:
@@ -38,7 +38,7 @@ def bound(covering: Covering, demand: Whole) -> float:
 
 
 def _most_valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whole]:
-    """Per template the pattern that is worth the most, were there any number of tasks of every kind."""
+    """By template, the most valuable pattern, with any number of tasks of each kind."""
     largest = covering.capacity.max(axis=0)
     choice = _choices(covering.requests, prices, largest)
     patterns = np.zeros((len(covering.capacity), len(most)), dtype=np.int64)

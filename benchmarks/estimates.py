@@ -1,12 +1,13 @@
-"""The error of estimated starts: their distance from the starts that follow, with a clock of its own.
+"""The error of estimated starts: their distance from the actual starts, on a virtual clock.
 
-A hundred jobs of one to ten minutes are submitted at once to four nodes of four cores. The start of each is estimated;
-then all of them run to their time limits and stop at once. In `early` each runs for a random part of its limit, from
-three tenths on, which no estimate knows; in `history` the estimate knows what part that is on average. Every start is
-planned; in `depth_1` only the first, as by default. `stored` is what the leader stores, the others what it is asked.
+A hundred jobs of one to ten minutes are submitted at once to four nodes of four cores. The start of each is
+estimated; then all of them run to their time limits and stop at once. In `early` each runs for a random part of its
+limit, from three tenths on, which no estimate knows; in `history` the estimate knows what part that is on average.
+Every start is planned; in `depth_1` only the first, as by default. `stored` is the estimate that the leader stores;
+the others are computed on request.
 
-`queue` is the processor time of estimating 10,000 pending jobs of 32 shapes on 100 nodes: of all steps together, of the
-longest portion as the leader takes them, and the part of a processor that they take.
+`queue` is the processor time of estimating 10,000 pending jobs of 32 shapes on 100 nodes: of all steps together, of
+the longest portion as the leader takes them, and the part of a processor that they take.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ JOBS, NODES, CORES = 100, 4, 4
 ALL = 1 << 30
 """A depth at which every start is planned."""
 GRACE = 10
-"""Seconds to stop, as jobs of a server have them where they say none."""
+"""Stop grace in seconds, the default of a server."""
 START = LONG_AGO + timedelta(days=10_000)
 
 
@@ -92,7 +93,7 @@ def _all(estimates: QueueEstimates) -> Starts:
 
 
 def queue_cost() -> dict[str, float]:
-    """Return what it takes to estimate a long queue in the portions of the leader."""
+    """Return the cost of estimating a long queue in the portions of the leader."""
     chance = Random(1)
     nodes = [Node(name=f"n{number:03}", allocatable={"cpu": 64_000, "memory": 256 << 30}) for number in range(LARGE)]
     scheduler = Scheduler(nodes, head_of_line=HeadOfLine.BACKFILL, compiled=False)

@@ -1,8 +1,8 @@
 """Fairness: the latency of one user's quiet requests while others flood the API.
 
-One server on PostgreSQL. A quiet user asks every 50 ms, by turns for a list and with a submission: alone, and beside 24
-and 200 connections that each send the next request as soon as the last one is answered, whatever the answer. It shows
-a token, and beside 200 connections also a keypair. The flood consists of requests of one other user, of requests
+One server on PostgreSQL. A quiet user sends a request every 50 ms, alternately a list and a submission: alone, and
+beside 24 and 200 connections that each send the next request as soon as the last one is answered. The user has a
+token, and beside 200 connections also a keypair. The flood consists of requests of one other user, of requests
 without a credential, of requests with made-up tokens, and of logins with a wrong password. Quiet and flooded phases
 take turns, so that other load on the machine affects both.
 """

@@ -2,7 +2,7 @@
 
 One server on PostgreSQL. A user submits every 50 ms at most: alone, and beside 1,000 long polls of another user, each
 over a connection of its own, for the ends of 10 workloads that do not end. Phases with and without them take turns, so
-that whatever else the machine does falls on both. The limits on streams and connections of a user are raised for it.
+that other load on the machine affects both. The limits on streams and connections of a user are raised for it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _submit(server: Server, submission: Sequence[bytes]) -> Answers:
 
 @contextmanager
 def _waiting(server: Server, polls: Sequence[bytes]) -> Iterator[None]:
-    """All waiters have their request at the server while the block runs, from a process of their own."""
+    """Hold all waiting requests open while the block runs, from a separate process."""
     spawn = multiprocessing.get_context("spawn")
     over = spawn.Event()
     process = spawn.Process(target=_wait, args=(server.url, polls, over))

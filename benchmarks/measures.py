@@ -1,7 +1,7 @@
 """The cost of usage measurements: a minute of 1,000 tasks, on the node and on the server.
 
-On the server 100 agents tell of ten tasks each, six times; the minute is then written. CPU of this process, in
-milliseconds per minute of the cluster's life; that of PostgreSQL itself is not in it.
+On the server, 100 agents report ten tasks each, six times; the minute is then written. The figures are CPU time of this
+process in milliseconds per minute, without that of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run() -> dict[str, float]:
 
 
 def _node() -> dict[str, float]:
-    """By their processes, which is the dearest way: cgroups are asked for three files each."""
+    """Measured by processes, the most expensive way; cgroups need three files per task."""
     sleeping = [subprocess.Popen(["sh", "-c", "sleep 600 & wait"]) for _ in range(PROCESSES)]
     try:
         meter = Meter()
@@ -160,7 +160,7 @@ def _measures(session: AgentSession, at: datetime) -> str:
 
 
 class _Hands:
-    """A clock that is moved by hand: a minute passes at once."""
+    """A clock that is moved by the benchmark."""
 
     def __init__(self) -> None:
         self.at = clock.now()

@@ -1,10 +1,9 @@
-"""Overload: one server on PostgreSQL, asked for ten times what it can take, by many users at a fixed rate.
+"""Overload: one server on PostgreSQL under ten times the rate that it sustains, from many users at a fixed rate.
 
-What it can take is looked for first: the rate at which nobody is refused, evenly spread, whether or not answers come.
-Then this rate and ten times this rate are offered by turns, several times, so that whatever else the machine does falls
-on both. Half of the requests read, most of the others submit one workload, and one in sixteen submits twenty. Where the
-machine has more than one core, the clients have the last to themselves, and the server and its database the others: a
-client that is far away takes no time of the server either.
+The highest rate without refusals is measured first, with evenly spread requests that do not wait for responses. Then
+this rate and ten times this rate are offered alternately, so that other load on the machine affects both. Half of the
+requests read, most of the others submit one workload, and one in sixteen submits twenty. On machines with several
+cores, the clients run on the last one, and the server and its database on the others, as if the clients were remote.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SEARCH_SECONDS = 6.0
 ROUND_SECONDS = 8.0
 ROUNDS = 3
 SMALLER = 0.85
-"""The next rate where somebody was refused; and one step more, since a search is short."""
+"""Factor between the rates of the search; applied once more to the result, since a search is short."""
 TIMES = 10
 _DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on")
 _CONTAINER = {"image": "nginx:latest", "resources": {"cpu": "10m", "memory": "1Mi"}}
@@ -50,7 +49,7 @@ class Offered:
     seconds: float = 0.0
     server_cpu_seconds: float = 0.0
     resident_mib: list[float] = field(default_factory=list)
-    """Before the first round and after each."""
+    """Measured before the first round and after each."""
 
 
 def run() -> dict[str, float]:
@@ -93,7 +92,7 @@ def _measure(server: Server) -> dict[str, float]:
 
 
 def _sustained(server: Server, requests: Sequence[bytes]) -> float:
-    """A rate at which nobody is refused, from what a few connections reach that each wait for their answer."""
+    """Return a rate without refusals, starting from the rate of a few connections that wait for each response."""
     possible = ask_in_turn(server.url, requests, CONNECTIONS, CLOSED_SECONDS)
     rate = len(possible.accepted_seconds) / CLOSED_SECONDS
     while True:
@@ -153,7 +152,7 @@ def _say(line: str) -> None:
 
 
 def _users(server: Server) -> list[dict[str, str]]:
-    """Users by the header that their requests show."""
+    """Users by the header of their requests."""
     names = [f"user-{number}" for number in range(USERS)]
     with server.client() as admin:
         for name in names:

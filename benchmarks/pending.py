@@ -1,4 +1,4 @@
-"""Growth per pending task: 4 arrays of 10,000 tasks that fit no node, SQLite; bytes of the database and of memory."""
+"""Cost per pending task: 4 arrays of 10,000 tasks that fit no node, SQLite; bytes of the database and of memory."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def run() -> dict[str, float]:
 def measure(
     work: Work, nodes: int, *, rounds: int = 5, compare: bool = True, mode: int = layout.AUTOMATIC
 ) -> dict[str, float]:
-    """The rate of the kernels on the whole queue; to compare, the rate of the NumPy path on the beginning."""
+    """Return the rate of the kernels on the whole queue, and that of the NumPy path on its beginning."""
     tasks = sum(len(workload.tasks) for workload in work.workloads)
     best = float("inf")
     placed = 0
@@ -175,7 +175,7 @@ def decisions(scheduler: Scheduler, workloads: list[Workload]) -> list[tuple[obj
 
 
 def five_hundred_gangs() -> dict[str, float]:
-    """1,000 nodes, 500 gangs of 20: tasks per second from workloads to decisions, and the number of gangs placed."""
+    """1,000 nodes, 500 gangs of 20: tasks per second from workloads to decisions, and the number of placed gangs."""
     form = Form(2500, 8192, Constraints())
     waiting = [workload(number, form, tasks=20) for number in range(500)]
     best, placed = 0.0, 0
@@ -196,7 +196,7 @@ def flood(nodes: int) -> dict[str, float]:
     chance = random.Random(3)
 
     def mixed_in(bad: Iterable[Form]) -> list[Workload]:
-        """The good ones in the same order, the bad ones anywhere between them."""
+        """Return the workloads that fit in the same order, with those that do not fit anywhere between them."""
         others = [workload(20_000 + number, form) for number, form in enumerate(bad)]
         places = [
             *((number, each) for number, each in enumerate(good)),
@@ -224,7 +224,7 @@ def flood(nodes: int) -> dict[str, float]:
 def waiting(nodes: int) -> dict[str, float]:
     """The time that 5,000 pending workloads that fit nowhere add to passes over 12,000 tasks that fit, in percent.
 
-    Beside it what the different ones cost once, when they come: the pass that finds no place, and their reasons.
+    Also the one-time cost of the different ones: the pass that finds no placement, and their reasons.
     """
     good = queue(basic_forms(20), 14_000)
     same, different = impossible_forms()
@@ -260,7 +260,7 @@ class Turns:
         self.pending_queue = PendingQueue(self.scheduler.cluster)
 
     def run(self, workloads: list[Workload]) -> float:
-        """A turn with new work; how long it took."""
+        """Run a pass with new work. Return its duration."""
         started = time.thread_time()
         for each in workloads:
             self.pending_queue.admit(each)
@@ -281,7 +281,7 @@ class Turns:
 
 
 def from_objects(nodes: int) -> dict[str, float]:
-    """From workloads to decisions, the whole way through a scheduler."""
+    """Decide through a whole scheduler, from workloads to decisions."""
     rates = [rate_of_passes(Scheduler(make_nodes(nodes), compiled=True), 20) for _ in range(5)]
     return {"objects_to_decisions": max(rates)}
 
@@ -299,13 +299,13 @@ class WarmNodes:
 
 
 class CompiledWarmNodes(WarmNodes):
-    """The same with its formula for the kernels."""
+    """The same plugin with a formula for the kernels."""
 
     kernel = scorer_kernel.row_score(lambda free, inverse, request, row: 1_000_000 - min(free[row, 0], 100_000) * 10)
 
 
 class StaticPlugin(WarmNodes):
-    """A plugin that looks at what nodes are, and at no counter."""
+    """A static plugin, which depends on nodes and on no counter."""
 
     name = "static_plugin"
     depends_on: DependsOn = "static"

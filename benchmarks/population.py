@@ -1,4 +1,4 @@
-"""A cluster in full work by the product's own writes: submitted, bound and RUNNING, so that the audit accepts it."""
+"""A busy cluster through Mooring's own writes: submitted, bound and RUNNING work that the audit accepts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def submit(database: Database, principal: Principal, pool_id: UUID, number
 
 
 async def decide(database: Database, placed_on: Sequence[tuple[UUID, str]]) -> list[Decision]:
-    """A place for each that waits, drawn at random."""
+    """Return a random placement for each waiting workload."""
     draw = random.Random(7)
     async with database.read() as connection:
         waiting = await pending.waiting(connection)

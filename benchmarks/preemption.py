@@ -197,7 +197,7 @@ def _using(node: Node, here: Sequence[RunningTask]) -> Node:
 
 
 def _in_gangs(full: Full) -> Full:
-    """The same tasks, ten of one priority at a time being one workload that lives or dies as a whole."""
+    """The same tasks, as workloads of ten tasks of one priority that are preempted as a whole."""
     ordered = sorted(full.running_tasks, key=lambda task: task.priority)
     gangs = [
         replace(

@@ -1,7 +1,8 @@
 """The cost of a decision from 1,000 to 50,000 nodes and from 1,000 to 1,000,000 tasks; takes minutes.
 
 Figures are decisions per second of processor time, as in `placement`. `basic_scan` looks at every node for every task
-and keeps nothing between tasks: what a shape that is known saves. `scripts/plot_scalability.py` draws the figures.
+and keeps nothing between tasks, which shows the benefit of known shapes. `scripts/plot_scalability.py` draws the
+figures.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def run() -> dict[str, float]:
 
 
 def resident_mib(nodes: int, tasks: int) -> float:
-    """Memory in use after placing so many tasks."""
+    """Return the memory in use after placing this many tasks."""
     scheduler = Scheduler(make_nodes(nodes), compiled=True)
     forms = [*basic_forms(20), *spread_forms()]
     for first in range(0, tasks, 10_000):

@@ -1,7 +1,7 @@
 """Scale-up for 20,000 pending tasks from 10 templates: the time to decide, and the cost relative to its lower bound.
 
-No task asks for more than a quarter of the template that it was made for. The time includes that the scheduler places
-every task on the nodes that are asked for.
+No task requests more than a quarter of the template that it was made for. The time includes the placement of every task
+on the requested nodes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run() -> dict[str, float]:
 
 
 def _case(seed: int, kinds: int, gpu: float, evenness: float) -> tuple[Whole, Whole]:
-    """Requests in grid steps, and how many tasks ask for each."""
+    """Return requests in grid steps, and the number of tasks of each."""
     random = np.random.default_rng(seed)
     with_gpu = TEMPLATES[:, 2] > 0
     made_for = np.where(

@@ -37,7 +37,7 @@ STEADY_PER_SECOND = 100.0
 STEADY_SECONDS = 10
 _MAX_SECONDS = 300.0
 _BUSY_SECONDS = 0.1
-"""Processor time within a second; a server that has nothing to do takes a tenth of that."""
+"""Processor time within a second; an idle server takes a tenth of that."""
 _DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on")
 
 
@@ -180,7 +180,7 @@ def _request(name: str) -> WorkloadRequest:
 
 
 async def _all_run(database: Database, prefix: str, number: int, deadline: float) -> None:
-    """Until all run, by the books: a question to the server would cost it time."""
+    """Wait until all run, by the database: a request to the server would cost it time."""
     query = (
         select(func.count())
         .select_from(workloads)

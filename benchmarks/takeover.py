@@ -1,7 +1,7 @@
 """Take-over at scale: 5,000 nodes, 100,000 running tasks, PostgreSQL, two schedulers, one of them a warm standby.
 
-From the end of the leader (killed, or told to stop) to the first placement that its successor has committed of work
-that keeps coming in meanwhile. etcd chooses the leader, and then a row in the database does.
+Measured from the end of the leader (killed or stopped) to the first placement that its successor commits, while work
+keeps arriving: with election through etcd, and with a row in the database.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHORT_SECONDS, DEFAULT_SECONDS = 5, 15
 ROUNDS = {SHORT_SECONDS: 5, DEFAULT_SECONDS: 3}
 WATCHED_SECONDS = 10.0
 FOLLOWED = 1000
-"""Tasks that come while the standby is watched."""
+"""Tasks that arrive while the standby is measured."""
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
 _MAX_SECONDS = 120.0
@@ -65,7 +65,7 @@ class Round:
     seconds: float
     """From the end of the leader to the first bind of the other."""
     in_office_seconds: float
-    """Of these, those after the other had the seat: before that it could only wait."""
+    """Seconds of these after the successor was elected."""
 
     def __str__(self) -> str:
         return f"{self.seconds:.2f} s ({self.in_office_seconds:.2f} s in office)"
@@ -169,7 +169,7 @@ async def _standby(pair: Sequence[Server], prefix: str) -> dict[str, float]:
 
 
 async def _take_over(database: Database, pair: Sequence[Server], how: signal.Signals) -> Round:
-    """End the leader of the pair, until the other has bound something; then the one that ended is started again."""
+    """End the leader of the pair, wait until the other has bound a task, and start the ended one again."""
     leader, standby = await _settled(pair)
     async with database.read() as connection:
         term = await leadership.current_term(connection)
@@ -189,7 +189,7 @@ async def _take_over(database: Database, pair: Sequence[Server], how: signal.Sig
 
 @asynccontextmanager
 async def _work_comes_in(server: Server) -> AsyncIterator[None]:
-    """Small workloads, one after the other, at the server that will lead."""
+    """Submit small workloads one after the other to the next leader."""
     async with AsyncClient(server.url) as client:
         await client.login("admin", PASSWORD)
         # A server that is asked for the first time has much to prepare, and this one is in use.

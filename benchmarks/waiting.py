@@ -1,4 +1,4 @@
-"""A long queue with a planned start at its head: what a burst of work and a turn cost, beside a pool that skips.
+"""A long queue with a planned start at its head: the cost of a burst of work and of a pass, beside a pool that skips.
 
 Nodes run work that ends within the hours; a job for a whole node heads the queue. Processor time, without a database.
 The large cluster has 100,000 running tasks and 10,000 pending jobs.
@@ -45,7 +45,7 @@ def run() -> dict[str, float]:
 
 @dataclass
 class Cluster:
-    """Nodes, what runs there until when, and the leader's turn."""
+    """Nodes with running work and its ends, and the leader's passes."""
 
     head_of_line: HeadOfLine
     nodes_in_all: int = NODES
@@ -94,7 +94,7 @@ class Cluster:
 
 
 def _burst(head_of_line: HeadOfLine) -> float:
-    """Small work comes while most of every node is free, and none of them wholly."""
+    """Small work arrives while most of every node is free, but no node is entirely free."""
     cluster, small = Cluster(head_of_line), _small(random.Random(1))
     for _ in range(NODES):
         cluster.pending_queue.admit(next(small))
@@ -107,7 +107,7 @@ def _burst(head_of_line: HeadOfLine) -> float:
 
 
 def _turns(cluster: Cluster, running: int, queue: int, turns: int) -> list[float]:
-    """One task after the other ends on full nodes, each of which runs so many, with a long queue."""
+    """Tasks end one after the other on full nodes, with a long queue."""
     chance = random.Random(2)
     small = _small(chance)
     for _ in range(cluster.nodes_in_all * running):
@@ -139,6 +139,6 @@ def _small(chance: random.Random) -> Iterator[Workload]:
 
 
 def _head(cores: int) -> Workload:
-    """It comes first, as its priority says."""
+    """A workload that comes first by its priority."""
     request = {"cpu": cores * 1000, "memory": 60 * GIB}
     return Workload(name="head", request=request, priority=90, time_limit_seconds=3600)
