@@ -90,10 +90,9 @@ _READABLE = select(*_COLUMNS).where(events.c.kind != PURGED).order_by(events.c.r
 _AFTER_REVISION = Query(_READABLE.where(events.c.revision > bindparam("position")))
 _OLDEST_RUNNING = literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
 _NOT_READABLE = select(events.c.revision).where(events.c.transaction_id >= _OLDEST_RUNNING).limit(1)
-_FINISHED = select(
-    _OLDEST_RUNNING.label("upper"), _NOT_READABLE.scalar_subquery().is_not(None).label("later")
-).subquery()
-# One statement, so that all of it is of one moment. Its first row is there without events.
+_IS_HELD_BACK = _NOT_READABLE.scalar_subquery().is_not(None)
+_FINISHED = select(_OLDEST_RUNNING.label("upper"), _IS_HELD_BACK.label("later")).subquery()
+# One statement, so that it reads one snapshot. It returns a row even without events.
 _BETWEEN_TRANSACTIONS = Query(
     select(_FINISHED.c.upper, _FINISHED.c.later, *_COLUMNS)
     .select_from(_FINISHED)
@@ -110,7 +109,7 @@ _BETWEEN_TRANSACTIONS = Query(
 
 
 class News(NamedTuple):
-    """What became readable since a position."""
+    """The events that became readable since a position."""
 
     events: list[Event]
     position: int
