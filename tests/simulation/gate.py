@@ -29,6 +29,7 @@ from sqlalchemy.pool import StaticPool
 from mooring.coordination.leadership import Leadership
 from mooring.model.events import Topics
 from mooring.store.core.engine import Connection, Database, retry
+from mooring.store.core.sqlite import Deferred, do_deferred
 from tests.simulation.leases import TTL_SECONDS
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 
@@ -157,6 +158,9 @@ class _Inline(aiosqlite.Connection):
 
     async def _execute(self, fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         return fn(*args, **kwargs)
+
+    def defer(self, work: Deferred) -> None:
+        do_deferred(self._conn, work)
 
     def __del__(self) -> None:
         """Do nothing: there is no thread to stop."""

@@ -28,15 +28,15 @@ def test_a_deposed_leader_that_may_write_is_found(prepared: Prepared, monkeypatc
     async def unchecked(_connection: Any, _term: int) -> None:
         return None
 
-    monkeypatch.setattr(leadership, "check_term", unchecked)
+    monkeypatch.setattr(leadership, "fence", unchecked)
     assert "wrote with term" in first_violation(prepared)
 
 
 def test_a_repeated_submission_that_is_not_idempotent_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
-    async def forgotten(_connection: Any, _keys: Iterable[Any]) -> dict[Any, Any]:
+    def forgotten(_keys: Iterable[Any], _rows: Iterable[Any]) -> dict[Any, Any]:
         return {}
 
-    monkeypatch.setattr(idempotency, "answered", forgotten)
+    monkeypatch.setattr(idempotency, "by_key", forgotten)
     assert first_violation(prepared) != "none"
 
 

@@ -35,7 +35,7 @@ async def test_a_term_is_never_issued_twice_even_after_a_restore(database: Datab
     first = await database.write(lambda c: leadership.start_term(c, "a", noon))
     await database.write(lambda c: c.execute(delete(leadership_table)))
     with pytest.raises(LeadershipLost, match="there is no leader"):
-        await database.write(lambda c: leadership.check_term(c, first))
+        await database.write(lambda c: leadership.fence(c, first))
     second = await database.write(lambda c: leadership.start_term(c, "b", noon + timedelta(minutes=1)))
     assert second > first
 
@@ -47,7 +47,7 @@ async def test_terms_grow_after_a_leader_is_deposed_even_if_the_clock_was_set_ba
     async with database.read() as connection:
         assert await leadership.latest(connection) is None
     with pytest.raises(LeadershipLost, match="there is no leader"):
-        await database.write(lambda c: leadership.check_term(c, first))
+        await database.write(lambda c: leadership.fence(c, first))
     second = await database.write(lambda c: leadership.start_term(c, "b", noon - timedelta(hours=1)))
     assert second > first
 
@@ -56,7 +56,7 @@ async def test_an_empty_database_has_no_leader(database: Database):
     async with database.read() as connection:
         assert await leadership.current_term(connection) == 0
     with pytest.raises(LeadershipLost, match="there is no leader"):
-        await database.write(lambda c: leadership.check_term(c, 1))
+        await database.write(lambda c: leadership.fence(c, 1))
 
 
 async def test_schedulers_that_start_at_the_same_time_get_different_terms(database: Database, migrated_url: str):

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from mooring.clock import now
 from mooring.store.core import sqlite
 from mooring.store.core.engine import Connection, Database
-from mooring.store.core.sqlite import driver_connection
+from mooring.store.core.sqlite import defer, driver_connection
 from mooring.store.tenancy import domains
 from tests.store.databases import on_sqlite
 
@@ -91,3 +92,81 @@ async def test_write_cancelled_while_it_begins_does_not_block_the_next(database:
     with pytest.raises(asyncio.CancelledError):
         await writing
     await database.write(lambda c: domains.ensure(c, "next", now()))
+
+
+def rename(name: str) -> Callable[[sqlite3.Connection], None]:
+    def work(opened: sqlite3.Connection) -> None:
+        opened.execute("UPDATE domains SET name = ?", (name,))
+
+    return work
+
+
+def insert_nowhere(opened: sqlite3.Connection) -> None:
+    opened.execute("INSERT INTO nowhere VALUES (1)")
+
+
+async def names(database: Database) -> set[str]:
+    async with database.read() as connection:
+        return set((await connection.execute(text("SELECT name FROM domains"))).scalars())
+
+
+async def test_deferred_work_is_done_with_the_next_statement_before_it(
+    database: Database, calls: list[Callable[..., Any]]
+):
+    await database.write(lambda c: domains.ensure(c, "warm", now()))
+
+    async def work(connection: Connection) -> list[str]:
+        defer(connection, rename("first"))
+        defer(connection, rename("second"))
+        return list((await connection.execute(text("SELECT DISTINCT name FROM domains"))).scalars())
+
+    # The names are unique.
+    await database.write(lambda c: c.execute(text("DELETE FROM domains WHERE name <> 'warm'")))
+    calls.clear()
+    assert await database.write(work) == ["second"]
+    assert len(calls) == 2
+    assert await names(database) == {"second"}
+
+
+async def test_deferred_work_without_a_next_statement_is_done_with_the_commit(
+    database: Database, calls: list[Callable[..., Any]]
+):
+    await database.write(lambda c: domains.ensure(c, "warm", now()))
+    await database.write(lambda c: c.execute(text("DELETE FROM domains WHERE name <> 'warm'")))
+    calls.clear()
+
+    async def work(connection: Connection) -> None:
+        defer(connection, rename("last"))
+
+    await database.write(work)
+    assert len(calls) == 1
+    assert await names(database) == {"last"}
+
+
+async def test_error_of_deferred_work_fails_the_transaction(database: Database):
+    await database.write(lambda c: domains.ensure(c, "warm", now()))
+    before = await names(database)
+
+    async def work(connection: Connection) -> None:
+        await connection.execute(text("UPDATE domains SET name = name || '-x'"))
+        defer(connection, insert_nowhere)
+
+    with pytest.raises(DBAPIError, match="nowhere"):
+        await database.write(work)
+    assert await names(database) == before
+    await database.write(lambda c: domains.ensure(c, "next", now()))
+    assert "next" in await names(database)
+
+
+async def test_deferred_work_of_a_failed_transaction_is_never_done(database: Database):
+    await database.write(lambda c: domains.ensure(c, "warm", now()))
+
+    async def work(connection: Connection) -> None:
+        defer(connection, rename("never"))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await database.write(work)
+    await database.write(lambda c: domains.ensure(c, "next", now()))
+    assert "never" not in await names(database)
+    assert "next" in await names(database)

@@ -69,7 +69,9 @@ class SimulationLoop:
             # Lock order: all workloads before any task.
             loaded = await load(connection, workload_ids=owners, naming=[change.task_id for change in moved])
             await holds.mark_prepared(connection, held, now())
-            return await transitions.apply(connection, moved, actor="simulation", now=now(), term=term, loaded=loaded)
+            return await transitions.apply(
+                connection, moved, actor="simulation", now=now(), term=term, loaded=loaded, last=True
+            )
 
         if lost:
             await self._database.write(free)

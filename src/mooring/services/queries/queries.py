@@ -125,7 +125,7 @@ class Queries:
             new, pool = await off_loop(translate, request, context)
             new = resolved(new, request.dependencies, context.known)
             async with self._database.read() as connection:
-                taken = await new_workloads.names_in_use(connection, [new])
+                _, taken = await new_workloads.read_known(connection, (), [new])
                 if (principal.user_id, new.name) in taken:
                     raise name_taken(new)
                 gate = await open_gate(connection, [new], self._validators, now())

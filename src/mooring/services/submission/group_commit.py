@@ -31,9 +31,9 @@ from mooring.services.uploads import session_files
 from mooring.store.core.engine import Connection, Database, is_unique_violation
 from mooring.store.reservations import timeslots
 from mooring.store.uploads import uploads
-from mooring.store.workloads import idempotency, mounts, new_workloads
+from mooring.store.workloads import mounts, new_workloads
 from mooring.store.workloads.idempotency import Answered, Key
-from mooring.store.workloads.new_workloads import NewWorkload
+from mooring.store.workloads.new_workloads import Names, NewWorkload
 from mooring.wire.fields import Answer
 
 _MAX_GROUP_WORKLOADS = 1000
@@ -194,9 +194,10 @@ async def _write_group(
 ) -> _Written:
     """The transaction: check submissions in order of arrival, then write the accepted workloads and the answers."""
     at = now()
-    answered = await idempotency.answered(connection, [each.key for each in group if each.key is not None])
+    keys = [each.key for each in group if each.key is not None]
+    answered, holders = await new_workloads.read_known(connection, keys, [new for each in group for new in each.new])
     fresh = [new for submission in group if submission.key not in answered for new in submission.new]
-    checks = await _Checks.read(connection, fresh, validators, rules, secret_box, pending_tasks, at)
+    checks = await _Checks.read(connection, fresh, holders, validators, rules, secret_box, pending_tasks, at)
     accepted: list[NewWorkload] = []
     outcomes: list[Answer | MooringError] = []
     remembered: list[tuple[Key, Answered]] = []
@@ -212,7 +213,7 @@ async def _write_group(
         if key is not None and not isinstance(outcome, MooringError):
             answered[key] = Answered(submission.request_hash, outcome.model_dump(mode="json"))
             remembered.append((key, answered[key]))
-    await new_workloads.submit(connection, accepted, at, remembered)
+    await new_workloads.submit(connection, accepted, at, remembered, last=True)
     return _Written(outcomes, accepted)
 
 
@@ -222,8 +223,8 @@ class _Checks:
 
     connection: Connection
     at: datetime
-    holders: dict[tuple[UUID, str], UUID]
-    """The workload that has a name, by user and name."""
+    holders: Names
+    """The workload that has a name."""
     written: Set[UUID]
     """Workloads that are stored already: a first attempt committed, and its confirmation was lost."""
     secret_problems: Mapping[UUID, MooringError]
@@ -239,13 +240,13 @@ class _Checks:
         cls,
         connection: Connection,
         fresh: Sequence[NewWorkload],
+        holders: Names,
         validators: Sequence[Validator],
         rules: Rules,
         secret_box: SecretBox | None,
         pending_tasks: PendingTasks,
         at: datetime,
     ) -> _Checks:
-        holders = await new_workloads.names_in_use(connection, fresh)
         gate = await open_gate(connection, fresh, validators, at, rules)
         carried = await rules.policies_of(connection, {new.principal.access_key for new in fresh})
         tally = await pending_tasks.open(connection, fresh, carried)

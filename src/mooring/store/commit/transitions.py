@@ -129,12 +129,13 @@ async def apply(
     also: Iterable[UUID] = (),
     ended: Ends | None = None,
     loaded: Loaded | None = None,
+    last: bool = False,
 ) -> Applied:
     """Make the changes that are legal now.
 
     `also`: workloads whose status is derived again even if none of their tasks changed. `ended`: workloads that end as
     a whole, whatever their kind, unless a task of theirs is alive. `loaded`: the rows that the caller has locked and
-    read in this transaction for the same workloads; it is modified.
+    read in this transaction for the same workloads; it is modified. `last`: see `Writes.execute`.
     """
     if loaded is None:
         loaded = await load(connection, tasks_of=[change.task_id for change in changes], workload_ids=also)
@@ -142,7 +143,7 @@ async def apply(
     planning = partial(plan, writes, changes, loaded, ChangeLog(actor, now, term), ended=ended)
     # Cancelling an array changes as many tasks as it has.
     applied = planning() if len(changes) <= _MANY_TASKS else await asyncio.to_thread(planning)
-    await writes.execute(connection)
+    await writes.execute(connection, last=last)
     return applied
 
 

@@ -21,7 +21,7 @@ async def fenced_write(
     """
 
     async def fenced(connection: Connection) -> R:
-        await leadership.check_term(connection, term)
+        await leadership.fence(connection, term)
         return await work(connection)
 
     return await database.write(fenced, notify=notify)

@@ -7,8 +7,10 @@ in the backup accept the next one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.errors import LeadershipLost
 from mooring.store.core.batch_sql import Statement
 from mooring.store.core.inserts import insert_new
+from mooring.store.core.sqlite import defer
 from mooring.store.tables import leadership, leadership_lease
 
 _ROW = 1
@@ -90,8 +93,19 @@ async def depose(connection: AsyncConnection) -> None:
 
 
 async def check_term(connection: AsyncConnection, term: int) -> None:
-    """Raise LeadershipLost unless this is the current term. The first statement of every transaction of the leader."""
-    found = await _LOCK_TERM.read(connection, [(_ROW,)])
+    """Raise LeadershipLost unless this is the current term."""
+    _require(term, await _LOCK_TERM.read(connection, [(_ROW,)]))
+
+
+async def fence(connection: AsyncConnection, term: int) -> None:
+    """As `check_term`, as the first statement of a transaction of the leader; on SQLite together with its next one."""
+    if connection.dialect.name == "sqlite":
+        defer(connection, lambda opened: _require(term, _LOCK_TERM.read_in_thread(opened, [(_ROW,)])))
+    else:
+        await check_term(connection, term)
+
+
+def _require(term: int, found: Sequence[Sequence[Any]]) -> None:
     newest, holder = found[0] if found else (None, None)
     if newest != term:
         newer = f"term {newest} is held by {holder}" if holder else "there is no leader"

@@ -41,7 +41,7 @@ from sqlalchemy.types import TypeEngine
 from mooring.model.events import Topic
 from mooring.store.core.engine import origin_of, writes_ledger_copies, written_topics
 from mooring.store.core.postgres import execute
-from mooring.store.core.sqlite import driver_connection
+from mooring.store.core.sqlite import defer, driver_connection, fetch_each
 from mooring.store.core.types import UtcDateTime
 
 V = TypeVar("V")
@@ -84,6 +84,12 @@ class Statement:
         if connection.dialect.name == "postgresql":
             return (await execute(connection, sql, parameters)).rows
         return list(await driver_connection(connection).execute_fetchall(sql, parameters))
+
+    def read_in_thread(
+        self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
+    ) -> Sequence[Sequence[Any]]:
+        """As `read`, on a SQLite connection in its own thread."""
+        return connection.execute(*self.prepared("sqlite", rows, {})).fetchall()
 
     def prepared(
         self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
@@ -139,6 +145,17 @@ class Statement:
             return self._sql.format(rows=_unnest(varying, shared), lock=self._lock, **given)
         sql = _UPDATE.sub("UPDATE OR FAIL ", self._sql, count=1)
         return sql.format(rows=_json_each(varying, shared, packed=packed), lock="", **given)
+
+
+async def read_each(
+    connection: AsyncConnection, *asked: tuple[Statement, Sequence[tuple[Any, ...]]]
+) -> list[Sequence[Sequence[Any]]]:
+    """As `Statement.read` for several statements, each with its rows, if it has any; on SQLite in one call."""
+    if connection.dialect.name == "postgresql":
+        return [await statement.read(connection, rows) if rows else () for statement, rows in asked]
+    given = [statement.prepared("sqlite", rows, {}) for statement, rows in asked if rows]
+    found = iter(await fetch_each(connection, given) if given else ())
+    return [next(found) if rows else () for _, rows in asked]
 
 
 class Update:
@@ -312,12 +329,20 @@ class Writes:
         self._prepared += others._prepared
         self.topics |= others.topics
 
-    async def execute(self, connection: AsyncConnection) -> list[Sequence[Sequence[Any]]]:
-        """Execute the writes in order, and return the results of the queries that `ask` added."""
+    async def execute(self, connection: AsyncConnection, *, last: bool = False) -> list[Sequence[Sequence[Any]]]:
+        """Execute the writes in order, and return the results of the queries that `ask` added.
+
+        `last`: nothing follows in this transaction, so that SQLite executes them together with the commit, which then
+        raises their errors. There may be no queries of `ask` among them.
+        """
         if not self._prepared:
             return []
         if self.topics:
             written_topics(connection).update(self.topics)
+        if last and self.dialect == "sqlite":
+            prepared = tuple(self._prepared)
+            defer(connection, lambda opened: _require_no_answers(_execute_all(opened, prepared)))
+            return []
         if self.dialect == "postgresql":
             answers: list[Sequence[Sequence[Any]]] = []
             for one in _in_few_round_trips(self._prepared):
@@ -368,6 +393,10 @@ def _joined_text(statements: tuple[tuple[str, int], ...]) -> str:
 
 def _renumbered(before: int, parameter: re.Match[str]) -> str:
     return f"${int(parameter[1]) + before}"
+
+
+def _require_no_answers(answers: Sequence[object]) -> None:
+    assert not answers, "nobody gets the answers to queries among the last writes of a transaction"
 
 
 def _execute_all(connection: sqlite3.Connection, prepared: Sequence[_Prepared]) -> list[Sequence[Sequence[Any]]]:

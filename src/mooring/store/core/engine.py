@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -39,6 +40,7 @@ from mooring.store.core.sqlite import (
     Checkpoints,
     commit_with,
     driver_connection,
+    has_deferred,
     in_driver_thread,
     prepare,
 )
@@ -169,8 +171,10 @@ class Database:
                     await connection.execute(select(func.pg_notify(CHANNEL, payload)))
                 if self._checkpoints is not None:
                     self._checkpoints.count(connection)
-                if self._mark is not None and driver_connection(connection).total_changes != before:
-                    number = await commit_with(connection, self._mark.count_up)
+                if self._mark is not None and (
+                    has_deferred(connection) or driver_connection(connection).total_changes != before
+                ):
+                    number = await commit_with(connection, partial(_count_up, self._mark, before))
                 # The next transaction on this connection may begin before this task continues.
                 written = frozenset(topics)
             if self._mark is not None and number is not None:
@@ -237,6 +241,11 @@ class Database:
         """Return a connection on which all statements see the same state."""
         async with self._snapshots.connect() as connection:
             yield connection
+
+
+def _count_up(mark: HighWaterMark, changes_before: int, opened: sqlite3.Connection) -> int | None:
+    """Count a transaction that changed something."""
+    return mark.count_up(opened) if opened.total_changes != changes_before else None
 
 
 def written_topics(connection: AsyncConnection) -> set[Topic]:

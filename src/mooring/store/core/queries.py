@@ -62,7 +62,8 @@ class _Compiled(NamedTuple):
         # It expands lists of constants, but only if every parameter has some value.
         unset = {each.key: None for each in iterate(statement) if isinstance(each, BindParameter) and each.required}
         expanded = compiled.construct_expanded_state(unset)
-        given, converts = expanded.parameters, {**compiled._bind_processors, **expanded.processors}
+        given = expanded.parameters
+        converts: Any = {**compiled._bind_processors, **expanded.processors}
         columns: list[Any] = list(compiled._result_columns)
         results = [column.type._cached_result_processor(dialect, None) for column in columns]
         return cls(

@@ -90,17 +90,26 @@ def _execute_many(connection: sqlite3.Connection, operation: str, parameters: An
         return _Outcome(None, cursor.rowcount, cursor.lastrowid, ())
 
 
+Deferred = Callable[[sqlite3.Connection], None]
+
+
 class _Driver(aiosqlite.Connection):
     """A connection that begins a transaction together with its first statement, in one call to its thread."""
 
     begin: str | None = None
     """The statement that begins the transaction, until the first one is executed."""
+    deferred: tuple[Deferred, ...] = ()
+    """Work of the transaction that is done together with its next statement or its commit."""
     abandoned = False
     """Nobody waited for the end of a call, so its thread may still begin a transaction."""
 
+    def defer(self, work: Deferred) -> None:
+        self.deferred += (work,)
+
     async def _execute(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        begin, self.begin = self.begin, None
-        work = fn if begin is None else partial(_begin_and, self._conn, begin, fn)
+        before = (self.begin, self.deferred)
+        self.begin, self.deferred = None, ()
+        work = fn if before == (None, ()) else partial(_after, self._conn, *before, fn)
         try:
             return await super()._execute(work, *args, **options)  # type: ignore[no-untyped-call]
         except asyncio.CancelledError:
@@ -108,12 +117,31 @@ class _Driver(aiosqlite.Connection):
             raise
 
 
-def _begin_and(connection: sqlite3.Connection, begin: str, work: Callable[..., R], *args: Any, **options: Any) -> R:
-    try:
-        connection.execute(begin)
-    except sqlite3.Error as error:
-        raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error
+def _after(
+    connection: sqlite3.Connection,
+    begin: str | None,
+    deferred: Sequence[Deferred],
+    work: Callable[..., R],
+    *args: Any,
+    **options: Any,
+) -> R:
+    """Begin the transaction and do what was deferred, then `work`."""
+    if begin is not None:
+        try:
+            connection.execute(begin)
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error
+    for each in deferred:
+        do_deferred(connection, each)
     return work(*args, **options)
+
+
+def do_deferred(connection: sqlite3.Connection, work: Deferred) -> None:
+    """Do deferred work in the thread of its connection; its errors are those of SQLAlchemy."""
+    try:
+        work(connection)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(None, None, error, sqlite3.Error) from error
 
 
 class _Connection(AsyncAdapt_aiosqlite_connection):
@@ -121,11 +149,14 @@ class _Connection(AsyncAdapt_aiosqlite_connection):
     _cursor_cls: Any = _Cursor
 
     def commit(self) -> None:
+        driver: Any = self._connection
         # A transaction without a statement was never begun, and `commit_with` has ended it already.
-        if self._end_unbegun():
+        if driver.deferred or self._end_unbegun():
             super().commit()
 
     def rollback(self) -> None:
+        driver: Any = self._connection
+        driver.deferred = ()
         # SQLAlchemy ends every use of a connection with it, also where no transaction was begun.
         if self._end_unbegun():
             super().rollback()
@@ -214,6 +245,21 @@ async def in_driver_thread(connection: AsyncConnection, work: Callable[[sqlite3.
     opened: Any = driver_connection(connection)
     found: R = await opened._execute(work, opened._conn)
     return found
+
+
+def defer(connection: AsyncConnection, work: Deferred) -> None:
+    """Do this in the transaction of a SQLite connection, before and together with its next statement or its commit.
+
+    Each call to the thread of the connection would wait for its turn in the event loop, while no other transaction can
+    be written.
+    """
+    opened: Any = driver_connection(connection)
+    opened.defer(work)
+
+
+def has_deferred(connection: AsyncConnection) -> bool:
+    opened: Any = driver_connection(connection)
+    return bool(opened.deferred)
 
 
 async def fetch_each(

@@ -27,7 +27,7 @@ class Answered:
     answer: Mapping[str, Any]
 
 
-_ANSWERED = Statement(
+ANSWERED = Statement(
     """
     SELECT i.ordinal, s.request_hash, s.answer FROM {rows} i
     JOIN submissions s ON s.user_id = i.user_id AND s.idempotency_key = i.idempotency_key
@@ -39,7 +39,11 @@ _ANSWERED = Statement(
 async def answered(connection: AsyncConnection, keys: Iterable[Key]) -> dict[Key, Answered]:
     """Return the responses stored under those of these keys that were used before."""
     asked = sorted(set(keys))
-    rows = await _ANSWERED.read(connection, asked) if asked else ()
+    return by_key(asked, await ANSWERED.read(connection, asked) if asked else ())
+
+
+def by_key(asked: Sequence[Key], rows: Sequence[Sequence[Any]]) -> dict[Key, Answered]:
+    """Return the responses from the rows that ANSWERED gave for these keys."""
     return {asked[number]: Answered(request_hash, decode_json(answer)) for number, request_hash, answer in rows}
 
 

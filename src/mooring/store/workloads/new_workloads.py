@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -29,6 +29,7 @@ from mooring.store.commit.new_tasks import NewTask, insert_tasks
 from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.constraint_columns import encode_constraints
+from mooring.store.core.types import as_uuid
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import workload_volumes, workloads
 from mooring.store.workloads import (
@@ -79,12 +80,17 @@ class NewWorkload(PlacementOptions):
     """Rollout policy of a deployment; None for the default."""
 
 
-async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
-    """Return the live workloads that already use one of these (user, name) pairs."""
-    if not new:
-        return {}
-    asked = [(w.principal.user_id, w.name) for w in new]
-    return {asked[number]: id for number, id in await _NAMES.read(connection, asked)}
+Names = dict[tuple[UUID, str], UUID]
+"""Live workloads by user and name."""
+
+
+async def read_known(
+    connection: AsyncConnection, keys: Iterable[Key], new: Sequence[NewWorkload]
+) -> tuple[dict[Key, Answered], Names]:
+    """Return the responses stored under these idempotency keys, and the live workloads with these users and names."""
+    used, names = sorted(set(keys)), [(w.principal.user_id, w.name) for w in new]
+    answered, found = await batch_sql.read_each(connection, (idempotency.ANSWERED, used), (_NAMES, names))
+    return idempotency.by_key(used, answered), {names[number]: as_uuid(id) for number, id in found}
 
 
 async def submit(
@@ -92,10 +98,13 @@ async def submit(
     new: Sequence[NewWorkload],
     now: datetime,
     answers: Sequence[tuple[Key, Answered]] = (),
+    *,
+    last: bool = False,
 ) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table.
 
-    The tasks of arrays are deferred (see `arrays`). `answers`: stored under their idempotency keys.
+    The tasks of arrays are deferred (see `arrays`). `answers`: stored under their idempotency keys. `last`: see
+    `Writes.execute`.
     """
     writes = batch_sql.Writes.on(connection)
     if new:
@@ -103,7 +112,7 @@ async def submit(
         prepare = partial(_submission, writes, new, now)
         await asyncio.to_thread(prepare) if large else prepare()
     idempotency.add(writes, answers, now)
-    await writes.execute(connection)
+    await writes.execute(connection, last=last)
 
 
 def _submission(writes: batch_sql.Writes, new: Sequence[NewWorkload], now: datetime) -> None:
