@@ -11,16 +11,18 @@ from sqlalchemy.exc import IntegrityError
 
 from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.tenancy.tenants import Principal
+from mooring.model.tenancy.tenants import Principal, Role
 from mooring.services.submission import group_commit
 from mooring.services.submission.context_loader import ContextLoader
 from mooring.services.submission.submission import SubmissionService
 from mooring.store.control.configuration_version import ConfigurationVersion
 from mooring.store.core.engine import Connection, Database
-from mooring.store.tables import users, workloads
+from mooring.store.nodes import nodes
+from mooring.store.tables import keypairs, users, workloads
 from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
+from tests.store.tenancy.test_pending_counts import give_policy
 
 
 def request(name: str | None = None, **more: Any) -> WorkloadRequest:
@@ -79,6 +81,32 @@ async def test_concurrent_submissions_read_a_changed_configuration_once(
     configuration.receive(None)
     names = [f"w{number}" for number in range(8)]
     assert await outcomes(submissions, harness.principal, *map(request, names)) == names
+    assert len(read) == 1
+
+
+@on_sqlite
+async def test_changes_that_users_make_to_their_credentials_cause_no_look_at_all_nodes(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    configuration, read = ConfigurationVersion(), list[None]()
+    submissions = SubmissionService(harness.database, configuration=configuration)
+    harness.database.on_commit.append(configuration.receive)
+    user = replace(harness.principal, role=Role.USER)
+    await submissions.submit(user, request("first"))
+    served_slots = nodes.served_slots
+
+    async def noted(connection: Connection) -> Any:
+        read.append(None)
+        return await served_slots(connection)
+
+    monkeypatch.setattr(nodes, "served_slots", noted)
+    await give_policy(harness, "keypair", {"max_priority": 50})
+    assert await outcomes(submissions, user, request("second", priority=60)) == ["priority-too-high"]
+    assert len(read) == 1, "an admin made a policy"
+
+    own = keypairs.c.access_key == harness.principal.access_key
+    await harness.database.write(lambda c: c.execute(update(keypairs).where(own).values(policy_id=None)))
+    assert await outcomes(submissions, user, request("third", priority=60)) == ["third"]
     assert len(read) == 1
 
 

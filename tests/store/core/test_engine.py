@@ -337,7 +337,7 @@ async def test_commit_that_writes_tenants_has_the_topic_of_the_configuration(dat
         lambda c: c.execute(insert(domains).values(id=new_id(), name="a", created_at=now(), active=True))
     )
     await database.write(lambda c: c.execute(select(domains.c.id)))
-    assert heard == [{configuration.CHANGED}, None]
+    assert heard == [{configuration.TENANTS}, None]
 
 
 @on_postgresql

@@ -84,11 +84,12 @@ class ContextLoader:
         self._configuration = configuration or ConfigurationVersion()
         self._acting_projects = ActingProjects(database, self._configuration)
         self._read_at = float("-inf")
-        self._version = self._configuration.number
+        self._cluster_version = self._configuration.cluster_number
         self._pools: Sequence[Pool] = ()
         self._grants: Grants = {}
         self._served: Mapping[UUID, frozenset[str]] = {}
         self._offered: Mapping[UUID, frozenset[str]] = {}
+        self._policies_version = self._configuration.number
         self._policies: dict[str, Policy] = {}
         self._reading = asyncio.Lock()
 
@@ -132,18 +133,23 @@ class ContextLoader:
 
         One call at a time reads: the others that find the cache outdated wait for it.
         """
-        known = self._policies
+        known = self._known_policies()
         if access_keys <= known.keys() and not self._is_stale(asked):
             return known
         async with self._reading:
             # Later calls may replace `self._policies`.
-            known, stale = self._policies, self._is_stale(asked)
+            known, stale = self._known_policies(), self._is_stale(asked)
             if stale or not access_keys <= known.keys():
                 async with self._database.read() as connection:
                     if stale:
                         known = await self._refresh(connection)
                     await _add_policies(connection, known, access_keys)
             return known
+
+    def _known_policies(self) -> dict[str, Policy]:
+        if self._policies_version != self._configuration.number:
+            self._policies, self._policies_version = {}, self._configuration.number
+        return self._policies
 
     def _context(self, principal: Principal, policy: Policy, found: _Found) -> SubmissionContext:
         return SubmissionContext(
@@ -163,7 +169,7 @@ class ContextLoader:
         age = asyncio.get_running_loop().time() - self._read_at
         return (
             age > self._cache_seconds
-            or self._version != self._configuration.number
+            or self._cluster_version != self._configuration.cluster_number
             or not all(served >= asked.slots for served in self._served.values())
             or not all(offered >= asked.runtimes for offered in self._offered.values())
         )
@@ -171,11 +177,13 @@ class ContextLoader:
     async def _refresh(self, connection: Connection) -> dict[str, Policy]:
         """Read everything that is cached; return the empty cache of policies, which are read on demand."""
         time, version = asyncio.get_running_loop().time(), self._configuration.number
+        cluster_version = self._configuration.cluster_number
         self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
         templates = await node_templates.by_pool(connection)
         self._served = await _served_slots(connection, self._pools, templates)
         self._offered = await _offered_runtimes(connection, self._pools, templates)
-        self._read_at, self._version, self._policies = time, version, {}
+        self._read_at, self._cluster_version = time, cluster_version
+        self._policies, self._policies_version = {}, version
         return self._policies
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mooring.model.events import Topics
 from mooring.store.control.events import PLACED, USAGE
+from mooring.store.core.configuration import TENANTS
 
 _WORK = frozenset({"workload", "task", "timeslot", "scale-request"})
 _ROUTINE = frozenset({("pool", PLACED), ("tenant", USAGE)})
@@ -18,7 +19,12 @@ class ConfigurationVersion:
 
     def __init__(self) -> None:
         self.number = 0
+        self.cluster_number = 0
+        """Counts those that may have changed more than tenants and credentials: no user can make it count."""
 
     def receive(self, topics: Topics) -> None:
-        if topics is None or any(noun not in _WORK and (noun, kind) not in _ROUTINE for noun, kind in topics):
+        changes = None if topics is None else [each for each in topics if each[0] not in _WORK and each not in _ROUTINE]
+        if changes is None or changes:
             self.number += 1
+        if changes is None or any(each != TENANTS and each[0] != "tenant" for each in changes):
+            self.cluster_number += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -10,25 +11,18 @@ from sqlalchemy.engine import Engine
 from mooring.model.events import Topic
 
 CHANGED: Topic = ("configuration", "changed")
-"""The topic of a commit that wrote one of these tables, with or without events."""
-_TABLES = frozenset(
-    {
-        "domains",
-        "keypairs",
-        "logins",
-        "memberships",
-        "node_templates",
-        "policies",
-        "pool_access",
-        "projects",
-        "signing_keys",
-        "users",
-    }
-)
+"""The topic of a commit that wrote a table of policies, templates or access to pools, with or without events."""
+TENANTS: Topic = ("configuration", "tenants")
+"""The topic of a commit that wrote a table of tenants and their credentials. Users change their own at any rate."""
+TOPICS = frozenset({CHANGED, TENANTS})
+_TOPIC_OF: Mapping[str, Topic] = {
+    **dict.fromkeys(("node_templates", "policies", "pool_access"), CHANGED),
+    **dict.fromkeys(("domains", "keypairs", "logins", "memberships", "projects", "signing_keys", "users"), TENANTS),
+}
 
 
 def watch(engine: Engine) -> None:
-    """Add CHANGED to the topics of every transaction that writes the configuration.
+    """Add its topic to those of every transaction that writes the configuration.
 
     By the statements themselves: a writer cannot forget to announce a revocation.
     """
@@ -36,5 +30,5 @@ def watch(engine: Engine) -> None:
 
 
 def _note(connection: Connection, statement: Any, *_parameters: Any) -> None:
-    if getattr(statement, "is_dml", False) and statement.table.name in _TABLES:
-        connection.info.setdefault("topics", set()).add(CHANGED)
+    if getattr(statement, "is_dml", False) and (topic := _TOPIC_OF.get(statement.table.name)) is not None:
+        connection.info.setdefault("topics", set()).add(topic)

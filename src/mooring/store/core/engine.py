@@ -165,9 +165,9 @@ class Database:
                 topics.clear()
                 before = driver_connection(connection).total_changes if self._mark is not None else 0
                 result = await work(connection)
-                if notify and self.dialect == "postgresql" and configuration.CHANGED in topics:
+                if notify and self.dialect == "postgresql" and (changed := topics & configuration.TOPICS):
                     # Delivered to the other processes when, and only if, this transaction commits.
-                    payload = f"{self.origin} {encode_topics({configuration.CHANGED})}"
+                    payload = f"{self.origin} {encode_topics(changed)}"
                     await connection.execute(select(func.pg_notify(CHANNEL, payload)))
                 if self._checkpoints is not None:
                     self._checkpoints.count(connection)
