@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from statistics import mean
@@ -153,6 +154,9 @@ def test_file_without_a_header_is_mapped_by_given_names(tmp_path: Path):
         ("a,b,c\n1,2,3\n", {}, "map its columns in a scenario file"),
         ("[{}]", {}, "job 1: not a job of the trace"),
         ("[", {}, r"trace\.txt, line 1"),
+        ("[" * 100_000, {}, "nested too deeply"),
+        (f"[{'9' * 5000}]", {}, "a number is too long"),
+        ('[{"submitted_time": 1, "attempts": []}]', {}, "job 1: '1' is not a time"),
         ("{}", {}, r"trace\.txt: workloads"),
         ("t,end,c\n", {"format": "csv", "columns": COLUMNS}, "no column 'who'"),
         ("t,end,c,who\n1e999999999,2,1,a\n", {"format": "csv", "columns": COLUMNS}, "not a number"),
@@ -164,6 +168,15 @@ def test_file_without_a_header_is_mapped_by_given_names(tmp_path: Path):
 def test_error_names_the_file_and_the_line(tmp_path: Path, text: str, options: dict[str, Any], message: str):
     with pytest.raises(InvalidInput, match=message):
         jobs(tmp_path, text, **options)
+
+
+def test_damaged_compressed_file_is_refused_by_name(tmp_path: Path):
+    whole = gzip.compress((OPENB + "a,1000,0,0,0,,100,400\n" * 50).encode(), mtime=0)
+    for place in range(12, len(whole) - 8):
+        (tmp_path / "trace.gz").write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        part = WorkloadPart.model_validate({"trace": "trace.gz"})
+        with pytest.raises(InvalidInput, match="trace"):
+            jobs_of(part, folder=tmp_path, seed=1, index=0)
 
 
 def test_missing_seed_of_an_order_is_named(tmp_path: Path):

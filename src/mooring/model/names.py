@@ -8,6 +8,8 @@ from mooring.model.errors import InvalidInput
 
 NAME_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 NAME = re.compile(NAME_PATTERN, re.ASCII)
+_FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]*$).*[=!|(]|[+](?![\d.]*$)", re.ASCII)
+"""Programs for spreadsheets calculate such a cell, and some run programs for it. A dash, a number or a time is none."""
 
 
 def check_name(name: str, *, what: str = "name") -> str:
@@ -26,3 +28,8 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def without_formula(text: str) -> str:
+    """Return a tenant's text as a cell of a CSV file that no spreadsheet takes for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -19,7 +19,7 @@ from mooring.cli.rendering.formatting import NOTHING
 from mooring.cli.rendering.layout import Column as Column
 from mooring.cli.rendering.layout import displayed_width, fit_columns, padded, shortened_to
 from mooring.model.errors import InvalidInput
-from mooring.model.names import shown
+from mooring.model.names import shown, without_formula
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -287,7 +287,7 @@ def _show_csv(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, titl
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if titles:
         writer.writerow([column.title.lower().replace(" ", "_") for column in columns])
-    writer.writerows([shown(_text(cell)) for cell in row] for row in rows)
+    writer.writerows([without_formula(shown(_text(cell))) for cell in row] for row in rows)
 
 
 def _coloured(text: str, cell: Cell, *, on_terminal: bool = True) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,7 @@ def opened(path: Path) -> Iterator[TextIO]:
             else path.open(encoding="utf-8") as file
         ):
             yield file
-    except (OSError, EOFError) as problem:
+    except (OSError, EOFError, zlib.error) as problem:
         raise InvalidInput(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
     except UnicodeDecodeError as problem:
         raise InvalidInput(f"{path} is not a text file", code="invalid-trace") from problem

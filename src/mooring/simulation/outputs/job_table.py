@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mooring.model.errors import InvalidInput
+from mooring.model.names import without_formula
 from mooring.simulation.metrics import slowdown_of
 from mooring.simulation.outcomes import JobOutcome
 
@@ -46,15 +47,15 @@ def write_jobs(path: Path, outcomes: Sequence[JobOutcome]) -> None:
 def _row(outcome: JobOutcome) -> tuple[object, ...]:
     job, slowdown = outcome.job, slowdown_of(outcome)
     return (
-        job.name,
-        job.user,
+        without_formula(job.name),
+        without_formula(job.user),
         job.submitted,
         outcome.start,
         outcome.end,
         outcome.wait_seconds,
         job.tasks,
         outcome.status.value,
-        job.project,
+        without_formula(job.project),
         job.pool,
         job.priority,
         outcome.first_start,
@@ -62,5 +63,5 @@ def _row(outcome: JobOutcome) -> tuple[object, ...]:
         None if slowdown is None else round(slowdown, 3),
         len(outcome.attempts),
         outcome.preemptions,
-        " ".join(sorted(set(outcome.attempts[-1].nodes))) if outcome.attempts else "",
+        without_formula(" ".join(sorted(set(outcome.attempts[-1].nodes)))) if outcome.attempts else "",
     )

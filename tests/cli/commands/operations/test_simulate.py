@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def test_simulate_writes_a_row_per_job(anonymous: Mooring, log: Path, tmp_path: 
         "job-1,3,0,0,100,0,1,ended,,default,10,0,,1.0,1,0,node",
         "job-2,5,0,100,150,100,1,ended,,default,10,100,200,3.0,1,0,node",
     ]
+
+
+def test_names_of_a_trace_are_no_formulas_in_the_table_of_jobs(anonymous: Mooring, tmp_path: Path) -> None:
+    path, jobs = tmp_path / "log.swf", tmp_path / "jobs.csv"
+    path.write_text("1 0 0 100 4 -1 -1 4 200 -1 1 =HYPERLINK(1) 1 1 1 -1 -1 -1\n")
+    assert anonymous("simulate", "--trace", str(path), "--cpu", "4", "--jobs", str(jobs)).exit_code == 0
+    [row] = csv.DictReader(jobs.open())
+    assert row["user"] == "'=HYPERLINK(1)"
 
 
 def test_wrong_line_is_named_and_no_file_is_written(anonymous: Mooring, log: Path, tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ def read_scenario(path: Path) -> ScenarioFile:
         content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as problem:
         raise _invalid(f"{path}: {' '.join(str(problem).split())}") from None
+    except (ValueError, RecursionError) as problem:
+        raise _invalid(f"{path}: a number is too long or parts are nested too deeply ({problem})") from None
     if not isinstance(content, dict):
         raise _invalid(f"{path} is not a mapping; a scenario has cluster, workloads and pools")
     try:

@@ -63,6 +63,8 @@ def read_philly_json(text: str, name: str, *, gpus_per_node: int) -> list[Job]:
         records = json.loads(text)
     except json.JSONDecodeError as problem:
         raise invalid(f"{name}, line {problem.lineno}: {problem.msg}") from None
+    except (ValueError, RecursionError) as problem:
+        raise invalid(f"{name}: a number is too long or lists are nested too deeply ({problem})") from None
     if not isinstance(records, list):
         raise invalid(f"{name}: not a list of jobs")
     rows: list[tuple[int, int, int, dict[str, Any]]] = []
@@ -128,11 +130,13 @@ def _check(submitted: int, gpus: int, where: str) -> None:
         raise invalid(f"{where}: a time is negative, or a value is too large")
 
 
-def _time(text: str, where: str) -> int:
+def _time(text: object, where: str) -> int:
     try:
+        if not isinstance(text, str):
+            raise ValueError
         # Only differences count, so any zone will do.
         return int(
             datetime.fromisoformat(text.removesuffix(" PST").removesuffix(" PDT")).replace(tzinfo=UTC).timestamp()
         )
     except ValueError:
-        raise invalid(f"{where}: {text[:30]!r} is not a time such as 2017-10-09 07:02:39") from None
+        raise invalid(f"{where}: {str(text)[:30]!r} is not a time such as 2017-10-09 07:02:39") from None
