@@ -11,6 +11,7 @@ from sqlalchemy import insert, select, update
 from mooring import clock
 from mooring.api.agents.agent_session import AgentSession
 from mooring.api.agents.measured_usage import MeasuredUse
+from mooring.api.routes.tenancy import accounting
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
 from mooring.store.tables import task_usage, tasks, workloads
@@ -214,6 +215,19 @@ async def test_measured_use_of_tasks_is_visible_to_users_who_may_see_them(world:
     assert await names(world, admin, name="calm", user="ada", pool="simulated") == ["calm"]
     assert await names(world, admin, user="ben") == await names(world, ben) == []
     assert await names(world, ada, limit=1) == ["busy"]
+
+
+@on_sqlite
+async def test_list_of_running_tasks_makes_only_those_that_it_shows(world: World, monkeypatch: pytest.MonkeyPatch):
+    ada, made = await world.user("ada"), list[object]()
+    await world.add_node("n1")
+    for number in range(4):
+        await run(world, ada, f"w{number}")
+    make = accounting._task_use
+    monkeypatch.setattr(accounting, "_task_use", lambda *given: made.append(given) or make(*given))
+    answer = (await world.client.get("/api/usage/tasks", params={"limit": 2}, headers=ada)).json()
+    assert ([task["workload"] for task in answer["tasks"]], answer["total"]) == (["w0", "w1"], 4)
+    assert len(made) == 2
 
 
 async def run(world: World, headers: dict[str, str], name: str) -> UUID:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
@@ -123,9 +124,11 @@ async def list_task_use(
         # Those of other servers' agents.
         elsewhere = [row.id for row in rows if row.id not in known]
         stored = await measured_usage.newest(connection, elsewhere, at - _LATELY) if elsewhere else {}
-    tasks = [_task_use(row, known.get(row.id) or stored.get(row.id), at) for row in rows]
-    tasks.sort(key=_USE_ORDERS[sort])
-    return TaskUseList(tasks=tasks[:limit], total=len(tasks))
+    measured = {row.id: known.get(row.id) or stored.get(row.id) for row in rows}
+    of_row = _USE_ORDERS[sort]
+    # There can be very many: only those that are shown are made.
+    shown = heapq.nsmallest(limit, rows, key=lambda row: of_row(row, _amounts(measured[row.id])))
+    return TaskUseList(tasks=[_task_use(row, measured[row.id], at) for row in shown], total=len(rows))
 
 
 @router.get("/free", operation_id="get_free", responses=problems(404))
@@ -163,7 +166,7 @@ def _line(row: UsageRow) -> UsageLine:
 
 
 def _task_use(row: measured_views.RunningRow, found: Measured | measured_usage.Newest | None, at: datetime) -> TaskUse:
-    used = {} if found is None else found.amounts
+    used = _amounts(found)
     return TaskUse(
         task_id=row.id,
         workload_id=row.workload_id,
@@ -189,16 +192,20 @@ def _task_use(row: measured_views.RunningRow, found: Measured | measured_usage.N
     )
 
 
-def _flow(task: TaskUse) -> int:
-    flows = (task.read_per_second, task.written_per_second, task.received_per_second, task.sent_per_second)
-    return sum(flow or 0 for flow in flows)
+def _amounts(found: Measured | measured_usage.Newest | None) -> Mapping[str, int]:
+    return {} if found is None else found.amounts
 
 
-_USE_ORDERS: Mapping[UseOrder, Callable[[TaskUse], Any]] = {
-    "cpu": lambda task: (-(task.cpu_millicores or 0), task.workload, task.index),
-    "memory": lambda task: (-(task.memory_bytes or 0), task.workload, task.index),
-    "io": lambda task: (-_flow(task), task.workload, task.index),
-    "name": lambda task: (task.workload, task.index),
+def _by_name(row: measured_views.RunningRow) -> tuple[str, int]:
+    return row.workload, row.task_index
+
+
+_FLOWS = ("read", "written", "received", "sent")
+_USE_ORDERS: Mapping[UseOrder, Callable[[measured_views.RunningRow, Mapping[str, int]], Any]] = {
+    "cpu": lambda row, used: (-used.get("cpu", 0), _by_name(row)),
+    "memory": lambda row, used: (-used.get("memory", 0), _by_name(row)),
+    "io": lambda row, used: (-sum(used.get(flow, 0) for flow in _FLOWS), _by_name(row)),
+    "name": lambda row, _used: _by_name(row),
 }
 
 
