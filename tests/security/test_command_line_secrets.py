@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from mooring.cli.commands.operations import console
 from mooring.cli.input.argv import redacted
 from mooring.model.errors import InvalidInput
 from mooring.settings import SECRETS, load
@@ -175,3 +177,15 @@ def _until(read: Callable[[], bytes], wanted: Callable[[bytes], bool]) -> bytes:
         if wanted(data := read()):
             return data
     raise AssertionError("the token was never sent")
+
+
+def test_browser_gets_no_login_code_as_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    console._open("https://mooring.test/login#code=the-code")
+    [address] = opened
+    assert "the-code" not in address
+    page = Path(address.removeprefix("file://"))
+    assert 'url=https://mooring.test/login#code=the-code"' in page.read_text()
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
