@@ -125,6 +125,12 @@ def test_the_output_of_many_tasks_is_followed_without_using_up_the_connections(
     expect(page.get_by_text(re.compile("^Was cancelled"))).to_be_visible()
 
 
+def test_documentation_of_the_api_works_under_the_policy(open_page: OpenPage) -> None:
+    page = open_page("/docs")
+    page.get_by_text("/api/workloads/dry-run", exact=True).click()
+    expect(page.get_by_role("button", name="Execute")).to_be_visible()
+
+
 @pytest.mark.expects_failed_requests
 def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: OpenPage) -> None:
     page = open_page("/login#code=used")

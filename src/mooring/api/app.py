@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI
-from fastapi_swagger import patch_fastapi
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from mooring.api.agents import uploads as agent_uploads
@@ -15,6 +14,7 @@ from mooring.api.middleware import errors
 from mooring.api.middleware.client_address import trusted_hosts
 from mooring.api.middleware.outermost import RequestMiddleware
 from mooring.api.routes.cluster import (
+    api_documentation,
     console,
     defragmentation,
     events,
@@ -80,7 +80,7 @@ _TAGS = [
     {"name": "operations", "description": "The leader, the servers and the control loops."},
     {"name": "server", "description": "The server itself."},
 ]
-_OPERATIONS = (auth.router, logins.router, operations.router, server.router)
+_OPERATIONS = (auth.router, logins.router, operations.router, server.router, api_documentation.router)
 OPERATIONS = (*_OPERATIONS, front_page.router)
 """Routes of a server that only schedules."""
 EVERYTHING = (
@@ -138,8 +138,6 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
         errors.declare_conflicts(router.routes)
         app.routes.extend(router.routes)
     errors.install(app)
-    # Swagger UI from the installed package: the page works where nothing else can be reached.
-    patch_fastapi(app, redirect_from_root_to_docs=False)
     app.add_middleware(
         RequestMiddleware,
         authenticate=authenticate,

@@ -224,7 +224,12 @@ async def test_list_of_running_tasks_makes_only_those_that_it_shows(world: World
     for number in range(4):
         await run(world, ada, f"w{number}")
     make = accounting._task_use
-    monkeypatch.setattr(accounting, "_task_use", lambda *given: made.append(given) or make(*given))
+
+    def noted(*given: Any) -> Any:
+        made.append(given)
+        return make(*given)
+
+    monkeypatch.setattr(accounting, "_task_use", noted)
     answer = (await world.client.get("/api/usage/tasks", params={"limit": 2}, headers=ada)).json()
     assert ([task["workload"] for task in answer["tasks"]], answer["total"]) == (["w0", "w1"], 4)
     assert len(made) == 2

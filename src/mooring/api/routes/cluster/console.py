@@ -7,35 +7,13 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from mooring.api.middleware.outermost import CONSOLE_FILES
+from mooring.api.page_headers import PAGE_HEADERS
 from mooring.console import files
 from mooring.model.tenancy.access import not_there
 
 _PAGES = ("login", "overview", "workloads", "nodes", "sharing", "timeline", "new", "admin")
 """First parts of the paths that the console shows pages for."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
-_CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        # The terminal writes its sizes and colours into style elements. Fonts and images of other hosts stay blocked.
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-_HEADERS = {
-    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "Vary": "Accept-Encoding",
-}
-
 router = APIRouter(include_in_schema=False)
 
 
@@ -62,7 +40,7 @@ async def _file(request: Request, name: str) -> Response:
     # The first reader of a file waits while a thread compresses it.
     found = await asyncio.to_thread(files.read, name)
     headers = {
-        **_HEADERS,
+        **PAGE_HEADERS,
         "ETag": found.tag,
         "Cache-Control": _IMMUTABLE if found.named_by_content else "no-cache",
     }
