@@ -155,10 +155,14 @@ _WAITS_FOR: Mapping[str, WaitsFor] = {
 def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:
     waits_for, later = _waits_for(row.reason or {}), not_before(row, at)
     unless = needed_change(row.reason)
+    planned = row.planned_start_at if unless is None else None
+    estimated = row.estimated_start_at if later is None and _is_estimated(row, waits_for, at) else None
+    start, limit = planned or estimated, row.time_limit_seconds
     return StartView(
         position=position,
-        planned_at=row.planned_start_at if unless is None else None,
-        estimated_at=row.estimated_start_at if later is None and _is_estimated(row, waits_for, at) else None,
+        planned_at=planned,
+        estimated_at=estimated,
+        ends_at=None if start is None or limit is None else start + timedelta(seconds=limit),
         # Work that returns to the queue is predicted again.
         first_at=None if row.placed_at is not None else row.first_start_at,
         moves=0 if row.placed_at is not None else row.start_moves,

@@ -11,6 +11,10 @@ from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.tenancy.admission import Checked
+from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.workloads.arrays import Array
+from mooring.model.workloads.schedule import ScheduleOptions
+from mooring.model.workloads.workload import Kind
 from mooring.store.core.engine import Connection, Database
 from mooring.store.core.ids import new_id
 from mooring.store.tables import domains, keypairs, policies, projects, users
@@ -108,3 +112,27 @@ async def test_the_next_look_overwrites_the_record_of_the_last(harness: Harness)
         row = await harness.workload(workload_id)
         assert (row.admission, row.version) == (checked.as_dict(), version)
     await harness.database.write(lambda c: pending.note_admission(c, {}, at))
+
+
+async def test_pending_amounts_of_tenants_are_those_of_tasks_that_wait(harness: Harness):
+    await harness.node("n1", cpu=4)
+    placed = await harness.submit("placed", cpu=3, memory=0)
+    await harness.place()
+    await harness.run(placed)
+    await harness.submit("waits", kind=Kind.SESSION, cpu=2, memory="1Gi", replicas=2, gang=True)
+    await harness.submit(
+        "later", kind=Kind.SESSION, memory=0, replicas=3, schedule=ScheduleOptions(array=Array(0, 1, 3))
+    )
+    who = harness.principal
+    levels = {
+        Tenant(Scope.KEYPAIR, who.access_key),
+        Tenant(Scope.USER, str(who.user_id)),
+        Tenant(Scope.PROJECT, str(who.project_id)),
+        Tenant(Scope.DOMAIN, str(who.domain_id)),
+    }
+    stranger = Tenant(Scope.PROJECT, str(new_id()))
+    async with harness.database.read() as connection:
+        found = await pending_counts.pending_amounts(connection, [*levels, stranger])
+    expected = {"cpu": (2 * 2 + 3) * 1000, "memory": 2 << 30, "sessions": 2}
+    assert [{slot: amount for slot, amount in found[level].items() if amount} for level in levels] == [expected] * 4
+    assert found[stranger] == {}

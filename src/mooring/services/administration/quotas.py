@@ -164,6 +164,8 @@ def _line(line: views.Line) -> QuotaLine:
         reserved=_written(line.slot, line.reserved),
         used=_written(line.slot, line.used),
         borrowed=shown(line.borrowed),
+        guaranteed=shown(line.guaranteed),
+        pending=_written(line.slot, line.pending),
         left=shown(line.left),
     )
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
-from mooring.model.tenancy.quotas import Scope, Tenant
+from mooring.model.tenancy.quotas import SESSIONS, Scope, Tenant
 from mooring.store.core.batch_sql import Statement
-from mooring.store.tables import tasks, workloads
+from mooring.store.tables import resource_allocations, tasks, workloads
 from mooring.store.workloads.arrays import DEFERRED, deferred_count, has_deferred
 
 _KEY = {"access_key": "text"}
@@ -59,8 +60,7 @@ _TENANT_COLUMNS = {
 
 async def pending_tasks(connection: AsyncConnection, tenant: Tenant) -> int:
     """Return the number of pending tasks of a tenant, deferred array tasks included."""
-    named = tenant.id if tenant.scope is Scope.KEYPAIR else UUID(tenant.id)
-    own = _TENANT_COLUMNS[tenant.scope] == named
+    own = _TENANT_COLUMNS[tenant.scope] == _id_of(tenant)
     with_rows = (
         select(func.count())
         .select_from(workloads.join(tasks, tasks.c.workload_id == workloads.c.id))
@@ -69,6 +69,47 @@ async def pending_tasks(connection: AsyncConnection, tenant: Tenant) -> int:
     deferred = select(func.coalesce(func.sum(deferred_count()), 0)).where(own, has_deferred())
     counts = select(with_rows.scalar_subquery() + deferred.scalar_subquery())
     return int((await connection.execute(counts)).scalar_one())
+
+
+async def pending_amounts(connection: AsyncConnection, tenants: Sequence[Tenant]) -> dict[Tenant, dict[str, int]]:
+    """Return the amounts that the pending tasks of each tenant request, by slot, and its pending workloads.
+
+    A workload whose tasks wait counts once for the slot `sessions` if none of them is on a node.
+    """
+    own = [_TENANT_COLUMNS[tenant.scope] == _id_of(tenant) for tenant in tenants]
+    if not own:
+        return {}
+    levels = list(_TENANT_COLUMNS.values())
+    slot, amount = resource_allocations.c.slot_name, resource_allocations.c.requested
+    of_tasks = (
+        select(*levels, slot, func.sum(amount))
+        .select_from(workloads.join(tasks, tasks.c.workload_id == workloads.c.id))
+        .join(resource_allocations, resource_allocations.c.task_id == tasks.c.id)
+        .where(or_(*own), workloads.c.ended_at.is_(None), tasks.c.status == TaskStatus.PENDING, tasks.c.current)
+        .group_by(*levels, slot)
+    )
+    of_arrays = select(*levels, workloads.c.requested_slots, deferred_count()).where(or_(*own), has_deferred())
+    waiting = (
+        select(*levels, func.count())
+        .where(or_(*own), workloads.c.status == WorkloadStatus.PENDING, workloads.c.timeslot_id.is_(None))
+        .group_by(*levels)
+    )
+    found: list[tuple[Sequence[Any], str, int]] = []
+    found += [(row, row[-2], int(row[-1])) for row in await connection.execute(of_tasks)]
+    for row in await connection.execute(of_arrays):
+        found += [(row, name, amount * int(row[-1])) for name, amount in row[-2].items()]
+    found += [(row, SESSIONS, int(row[-1])) for row in await connection.execute(waiting)]
+    sums: dict[Tenant, dict[str, int]] = {tenant: {} for tenant in tenants}
+    position = {scope: at for at, scope in enumerate(_TENANT_COLUMNS)}
+    for tenant, amounts in sums.items():
+        for ids, name, number in found:
+            if ids[position[tenant.scope]] == _id_of(tenant):
+                amounts[name] = amounts.get(name, 0) + number
+    return sums
+
+
+def _id_of(tenant: Tenant) -> str | UUID:
+    return tenant.id if tenant.scope is Scope.KEYPAIR else UUID(tenant.id)
 
 
 async def pending(connection: AsyncConnection, access_keys: Collection[str]) -> dict[str, tuple[int, dict[str, int]]]:

@@ -13,7 +13,7 @@ from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.model.tenancy.tenants import Principal
 from mooring.store.commit.tenant_usage import ALL_POOLS
 from mooring.store.tables import tenant_resources
-from mooring.store.tenancy import quotas
+from mooring.store.tenancy import pending_counts, quotas
 from mooring.store.tenancy.quotas import Amount
 
 
@@ -30,6 +30,10 @@ class Line:
     reserved: int
     used: int
     borrowed: int | None
+    guaranteed: int | None
+    """Of a project: the sum of its guarantees in all pools."""
+    pending: int
+    """Requested by work that waits."""
 
     @property
     def left(self) -> int | None:
@@ -70,6 +74,7 @@ async def view(connection: AsyncConnection, tenants: Sequence[Tenant], now: date
     """Return the limits and usage of the tenants, without slots that are neither limited nor in use."""
     limits = await quotas.limits_of(connection, tenants, now)
     usage = await quotas.usage(connection, tenants)
+    waiting = await pending_counts.pending_amounts(connection, tenants)
     guarantees = {
         tenant: await _guarantees(connection, tenant, usage) for tenant in tenants if tenant.scope is Scope.PROJECT
     }
@@ -79,12 +84,15 @@ async def view(connection: AsyncConnection, tenants: Sequence[Tenant], now: date
             continue
         amounts, used = limits[tenant].amounts, usage.get((tenant, ALL_POOLS), {})
         overrides = await _overrides(connection, tenant, now)
-        for slot in sorted({*amounts, *used}):
+        pending = waiting[tenant]
+        for slot in sorted({*amounts, *used, *(slot for slot, amount in pending.items() if amount)}):
             reserved, in_use = used.get(slot, Amount())
             shares = [share for share in guarantees.get(tenant, ()) if share.slot == slot]
             borrowed = sum(share.borrowed for share in shares) if shares else None
             name, limit, until = limits[tenant].name, amounts.get(slot), overrides.get(slot)
-            lines.append(Line(tenant, name, slot, limit, until, reserved, in_use, borrowed))
+            guaranteed = sum(share.guaranteed for share in shares) if shares else None
+            waits = pending.get(slot, 0)
+            lines.append(Line(tenant, name, slot, limit, until, reserved, in_use, borrowed, guaranteed, waits))
     return View(lines, [share for shares in guarantees.values() for share in shares])
 
 

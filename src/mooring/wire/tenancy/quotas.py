@@ -42,6 +42,10 @@ class QuotaLine(Answer):
     used: str
     borrowed: str | None = None
     """Of a project: what it has above its guarantees in pools where projects have some."""
+    guaranteed: str | None = None
+    """Of a project: its guarantees in these pools."""
+    pending: str = "0"
+    """Requested by work that waits."""
     left: str | None
 
 

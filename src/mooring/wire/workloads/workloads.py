@@ -74,6 +74,8 @@ class StartView(Answer):
 
     All work runs as long as its owner's last runs took on average, or to its time limit where there were none.
     """
+    ends_at: datetime | None = None
+    """The end of its time limit after the planned or estimated start."""
     first_at: datetime | None = None
     """The first planned or estimated start; later ones replaced it."""
     moves: int = 0

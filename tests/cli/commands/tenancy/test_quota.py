@@ -14,6 +14,7 @@ LINE = QuotaLine(
     limit="8",
     reserved="2",
     used="4",
+    pending="3",
     borrowed="1",
     left="2",
 )
@@ -25,8 +26,8 @@ def test_own_quotas_are_shown_level_by_level(server: FakeServer, mooring: Moorin
     server.quotas = QuotaView(quotas=[LINE], guarantees=[share])
     lines = [line.split() for line in mooring("quota").stdout.splitlines()]
     assert lines[:2] == [
-        ["LEVEL", "NAME", "SLOT", "LIMIT", "USED", "RESERVED", "BORROWED", "LEFT", "UNTIL"],
-        ["project", "vision", "gpu", "8", "4", "2", "1", "2", "-"],
+        ["LEVEL", "NAME", "SLOT", "LIMIT", "USED", "RESERVED", "PENDING", "BORROWED", "LEFT", "UNTIL"],
+        ["project", "vision", "gpu", "8", "4", "2", "3", "1", "2", "-"],
     ]
     assert lines[-1] == ["default", "gpu", "5", "6", "1"]
     assert json.loads(mooring("quota", "-o", "json").stdout)["quotas"][0]["left"] == "2"
