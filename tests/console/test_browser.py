@@ -18,6 +18,8 @@ from tests.system.servers import Server, eventually
 expect.set_options(timeout=60_000)
 LOOP = ["sh", "-c", "echo first words; sleep 600"]
 PASSWORD_OF_ADA = "ada-password-1"
+TABS = ("tasks", "explanation", "history", "logs", "usage", "access", "shell")
+PARTS = ("tenants", "policies", "pools", "keypairs", "secrets", "volumes", "events", "audit", "servers")
 
 
 def submit(server: Server, name: str, **fields: Any) -> None:
@@ -25,13 +27,21 @@ def submit(server: Server, name: str, **fields: Any) -> None:
         client.create_session(SessionRequest.model_validate({"name": name, "command": LOOP, **fields}))
 
 
-def test_a_session_is_followed_from_the_list_to_its_log_and_a_shell(server: Server, open_page: OpenPage) -> None:
+def test_a_session_is_submitted_and_followed_to_its_log_and_a_shell(server: Server, open_page: OpenPage) -> None:
     page = open_page("/workloads")
     log_in(page)
     expect(page).to_have_url(re.compile("/workloads$"))
-    # The list is open before the work exists: the event stream brings it.
     expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
-    submit(server, "followed", type="interactive", resources={"cpu": "100m"})
+    page.get_by_role("link", name="New workload").last.click()
+    page.get_by_label("Name", exact=True).fill("followed")
+    page.get_by_label("Type").select_option("interactive")
+    page.get_by_label("Pool").select_option("default")
+    page.get_by_label("Command").fill("sh -c 'echo first words; sleep 600'")
+    page.get_by_label("cpu", exact=True).fill("100m")
+    page.get_by_role("button", name="Submit").click()
+    # Its page is open before it starts: the event stream brings the start.
+    expect(page.get_by_text(re.compile("^Runs for"))).to_be_visible()
+    page.get_by_role("link", name="Workloads", exact=True).first.click()
     row = page.get_by_role("row").filter(has_text="followed")
     expect(row.get_by_text("running")).to_be_visible()
     row.get_by_role("link", name="followed").click()
@@ -140,6 +150,38 @@ def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: Open
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("alert")).to_contain_text("the username or the password is wrong")
     log_in(page)
+
+
+def test_a_pending_workload_shows_why_and_when(server: Server, open_page: OpenPage) -> None:
+    def work(name: str, replicas: int, time: str) -> WorkloadRequest:
+        containers = [{"image": "nginx", "resources": {"cpu": "8"}}]
+        body = {"name": name, "pool": "simulated", "type": "batch", "replicas": replicas, "time": time}
+        return WorkloadRequest.model_validate({**body, "containers": containers})
+
+    with server.client() as client:
+        cpus = sum(float(node.slots["cpu"].free) // 8 * 8 for node in client.nodes().nodes if node.simulated)
+        client.submit(work("everything", int(cpus // 8), "1h"))
+        eventually(lambda: client.workload("everything").status == "RUNNING")
+        client.submit(work("afterwards", 1, "30m"))
+        eventually(lambda: (start := client.workload("afterwards").start) and start.planned_at)
+    page = open_page("/workloads/afterwards")
+    log_in(page)
+    when = re.compile(r"^Waits for capacity: 0 of 3 nodes: .*\. Planned to start in \d+m \(\d\d \w+ \d{4}, ")
+    expect(page.get_by_text(when)).to_be_visible()
+    page.goto("/timeline?pool=simulated")
+    planned = page.get_by_role("button", name="afterwards")
+    expect(planned).to_have_attribute("title", re.compile("^afterwards of admin, 1 task: planned for "))
+    page.goto("/sharing")
+    mine = page.get_by_role("region", name="User admin").get_by_role("row").filter(has_text="cpu")
+    expect(mine.get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile("^cpu: used .*, pending .* %, no limit$")
+    )
+    page.goto("/workloads?pool=simulated")
+    page.get_by_role("button", name="Select all").click()
+    page.get_by_role("button", name=re.compile(r"Cancel \d+ workload")).click()
+    page.get_by_role("button", name="Cancel them").click()
+    with server.client() as client:
+        eventually(lambda: {client.workload(name).status for name in ("everything", "afterwards")} == {"CANCELLED"})
 
 
 def test_a_pending_workload_shows_why_and_a_funnel(server: Server, open_page: OpenPage) -> None:
@@ -256,14 +298,33 @@ def test_no_page_has_serious_accessibility_violations(
     assert barriers(page, axe) == []
     page.goto("/overview")
     log_in(page)
-    paths = ["/overview", "/workloads", "/new", "/new?view=yaml", "/timeline", "/nodes", "/nodes/here", "/sharing"]
-    paths += [f"/workloads/barrier-{scheme}?tab={tab}" for tab in ("explanation", "history", "logs", "usage", "access")]
-    paths += [f"/admin?part={part}" for part in ("tenants", "pools", "keypairs", "secrets", "events", "servers")]
+    paths = ["/overview", "/workloads", "/new", "/new?kind=lab", "/new?view=yaml", "/timeline", "/nodes", "/nodes/here"]
+    paths += ["/nodes?figure=free", "/nodes?view=devices", "/sharing", "/workloads?search=nothing-like-it"]
+    paths += [f"/workloads/barrier-{scheme}{'' if tab == 'tasks' else f'?tab={tab}'}" for tab in TABS]
+    paths += [f"/admin?part={part}" for part in PARTS]
     for path in paths:
         page.goto(path)
         page.get_by_role("heading", level=1).wait_for()
         expect(page.locator(".loading")).to_have_count(0)
         assert (path, barriers(page, axe)) == (path, [])
+    # Dialogs, the palette, and a narrow screen with its menu.
+    page.goto("/nodes/here")
+    page.get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("dialog").locator(".loading")).to_have_count(0)
+    assert barriers(page, axe) == []
+    page.goto("/overview")
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").wait_for()
+    assert barriers(page, axe) == []
+    page.set_viewport_size({"width": 390, "height": 780})
+    for path in ("/overview", "/workloads", "/timeline", "/nodes", "/sharing", "/admin"):
+        page.goto(path)
+        page.get_by_role("heading", level=1).wait_for()
+        expect(page.locator(".loading")).to_have_count(0)
+        assert (path, barriers(page, axe)) == (path, [])
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    page.get_by_role("button", name="Pages").click()
+    assert barriers(page, axe) == []
 
 
 def barriers(page: Page, axe: str) -> list[str]:

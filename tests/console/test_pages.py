@@ -6,7 +6,6 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.console.conftest import OpenPage
 from tests.console.steps import log_in
 from tests.system.servers import Server
@@ -135,13 +134,15 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     expect(own.get_by_role("tab", name="servers")).to_have_count(0)
 
 
-def test_a_deployment_is_updated_and_rolled_back(server: Server, open_page: OpenPage) -> None:
-    with server.client() as client:
-        containers = [{"image": "web:1", "resources": {"cpu": "100m"}}]
-        body = {"name": "rolled", "kind": "deployment", "type": "compute", "pool": "simulated", "replicas": 2}
-        client.submit(WorkloadRequest.model_validate({**body, "containers": containers}))
-    page = open_page("/workloads/rolled")
+def test_a_deployment_is_created_updated_and_rolled_back(open_page: OpenPage) -> None:
+    page = open_page("/new?kind=deployment")
     log_in(page)
+    page.get_by_label("Name", exact=True).fill("rolled")
+    page.get_by_label("Pool").select_option("simulated")
+    page.get_by_label("Image").fill("web:1")
+    page.get_by_label("cpu", exact=True).fill("100m")
+    expect(page.get_by_role("region", name=DRY_RUN).get_by_text("Would start now (simulated).")).to_be_visible()
+    page.get_by_role("button", name="Submit").click()
     expect(page.get_by_text("2 of 2 tasks ready")).to_be_visible()
     page.get_by_role("button", name="Update").click()
     page.get_by_label("Image").fill("web:2")

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Timeline, Timeslot } from "../api/types";
-import { fit, lanes, leastFree, snapped, type Span, ticks } from "./gantt";
+import type { Timeline, Timeslot, Workload } from "../api/types";
+import { fit, lanes, leastFree, plannedSpans, snapped, type Span, ticks } from "./gantt";
 
 const HOUR = 3_600_000;
 const START = Date.parse("2026-05-01T12:00:00Z");
@@ -46,5 +46,24 @@ describe("the timeline", () => {
     const slots = [{ id: "1", pool: "p", start: "2026-05-01T13:00:00Z", end: "2026-05-01T14:00:00Z" }] as Timeslot[];
     expect(fit(TIMELINE, slots, "p", { cpu: 2000 }, { from: START, to: START + HOUR })).toEqual({ tasks: 3, conflicts: [] });
     expect(fit(TIMELINE, slots, "p", { cpu: 2000 }, { from: START, to: START + 2 * HOUR })).toEqual({ tasks: 1, conflicts: slots });
+  });
+});
+
+describe("plannedSpans", () => {
+  it("are those of work with a planned or estimated start, in order, up to its time limit", () => {
+    const work = (name: string, start: object | null) => ({ id: name, name, user: "ada", replicas: 2, start }) as unknown as Workload;
+    const spans = plannedSpans(
+      [
+        work("late", { planned_at: "2026-05-01T14:00:00Z", ends_at: "2026-05-01T16:00:00Z" }),
+        work("never", null),
+        work("soon", { estimated_at: "2026-05-01T13:00:00Z", ends_at: null }),
+      ],
+      (at) => at,
+    );
+    expect(spans.map(({ name, from, to }) => [name, from, to])).toEqual([
+      ["soon", Date.parse("2026-05-01T13:00:00Z"), null],
+      ["late", Date.parse("2026-05-01T14:00:00Z"), Date.parse("2026-05-01T16:00:00Z")],
+    ]);
+    expect(spans[0]?.detail).toBe("soon of ada, 2 tasks: estimated for 2026-05-01T13:00:00Z");
   });
 });

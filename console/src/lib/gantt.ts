@@ -1,12 +1,13 @@
 /** The rows of the timeline: what a node does when, and what is free of it in a window. */
 
-import type { Timeline, Timeslot } from "../api/types";
+import type { Node, Timeline, Timeslot, Workload } from "../api/types";
+import { amount } from "./format";
 
 export const HOURS = [6, 12, 24, 72, 168, 744] as const;
 
 export interface Span {
   key: string;
-  kind: "running" | "booking" | "lab" | "maintenance";
+  kind: "running" | "planned" | "booking" | "lab" | "maintenance";
   name: string;
   /** Milliseconds since the epoch; null: without a known end. */
   from: number;
@@ -19,6 +20,19 @@ export interface Span {
 export interface Window {
   from: number;
   to: number;
+}
+
+/** The planned and estimated starts of pending work, the next ones first. Their nodes are chosen when they start. */
+export function plannedSpans(workloads: readonly Workload[], shown: (at: string) => string): Span[] {
+  return workloads
+    .flatMap(({ id, name, user, replicas, start }) => {
+      const at = start?.planned_at ?? start?.estimated_at;
+      if (!at) return [];
+      const tasks = replicas === 1 ? "1 task" : `${replicas} tasks`;
+      const detail = `${name} of ${user}, ${tasks}: ${start?.planned_at ? "planned" : "estimated"} for ${shown(at)}`;
+      return [{ key: id, kind: "planned" as const, name, from: Date.parse(at), to: start?.ends_at ? Date.parse(start.ends_at) : null, detail, workload: id }];
+    })
+    .sort((a, b) => a.from - b.from);
 }
 
 /** Spans in as few lanes as possible, each lane without overlaps. */
@@ -92,4 +106,14 @@ export function fit(timeline: Timeline, timeslots: readonly Timeslot[], pool: st
 export function baseUnits(slot: string, value: number, capacity: number | undefined, shown: number | undefined): number {
   if (capacity && shown) return Math.ceil(value * (capacity / shown));
   return Math.ceil(slot === "cpu" ? value * 1000 : value);
+}
+
+/** The ratio of base units to shown units is that of a node's capacity in both. */
+export function inBaseUnits(slot: string, value: number, nodes: readonly Node[], timeline: Timeline | undefined): number {
+  for (const forecast of timeline?.outlooks ?? []) {
+    const capacity = forecast.slots.find((each) => each.slot === slot)?.capacity;
+    const shown = nodes.find((each) => each.name === forecast.node)?.slots[slot]?.allocatable;
+    if (capacity && shown) return baseUnits(slot, value, capacity, amount(shown));
+  }
+  return baseUnits(slot, value, undefined, undefined);
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { KINDS } from "./kinds";
 import { check, nearest, type Schema } from "./json_schema";
-import { edited, type Manifest, parse, pathAt, submission, suggestions, template } from "./manifest";
+import { edited, labWindow, type Manifest, parse, pathAt, seconds, submission, suggestions, template } from "./manifest";
 import { commandLine, words } from "./words";
 
 const SCHEMA: Schema = {
@@ -98,4 +98,20 @@ describe("completion", () => {
 it("a command line has the words of a shell", () => {
   expect(words(`sh -c "echo \\"hi\\" you" 'a b' c\\ d`)).toEqual(["sh", "-c", 'echo "hi" you', "a b", "c d"]);
   expect(words(commandLine(["sh", "-c", "echo it's"]))).toEqual(["sh", "-c", "echo it's"]);
+});
+
+describe("labWindow", () => {
+  it("reads durations as the API does", () => {
+    const written: [unknown, number | null][] = [[90, 90], ["90", 90], ["90m", 5400], ["1h30m", 5400], ["2d", 172_800], ["1-12:00:00", 129_600], ["1-12:00", 129_600], ["2:30", 150], ["02:00:00", 7200], ["soon", null], ["", null], [undefined, null]];
+    expect(written.map(([value]) => seconds(value))).toEqual(written.map(([, expected]) => expected));
+  });
+
+  it("ends after the duration, or at the end", () => {
+    const lab = (fields: object) => labWindow({ kind: "lab", start: "2026-05-01T12:00:00Z", ...fields } as Manifest);
+    const from = Date.parse("2026-05-01T12:00:00Z");
+    expect(lab({ duration: "90m" })).toEqual({ from, to: from + 5_400_000 });
+    expect(lab({ end: "2026-05-01T13:00:00Z" })).toEqual({ from, to: from + 3_600_000 });
+    expect(lab({ end: "2026-05-01T11:00:00Z" })).toBeNull();
+    expect(lab({})).toBeNull();
+  });
 });

@@ -129,6 +129,31 @@ export function edited(text: string, path: Path, value: unknown): string {
 
 const BOOKING = ["start", "end", "duration", "lead", "grace"];
 
+/** The window of a lab, in milliseconds since the epoch; null while it is not complete. */
+export function labWindow(manifest: Manifest): { from: number; to: number } | null {
+  const from = Date.parse(String(manifest.start));
+  const length = seconds(manifest.duration);
+  const to = length === null ? Date.parse(String(manifest.end)) : from + length * 1000;
+  return Number.isNaN(from) || Number.isNaN(to) || to <= from ? null : { from, to };
+}
+
+/** A duration as the API reads it: seconds, `90m`, `1h30m`, `1-12:00:00`. */
+export function seconds(value: unknown): number | null {
+  if (typeof value === "number") return value;
+  if (typeof value !== "string") return null;
+  const units = /^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$/.exec(value);
+  if (value && units) return sum(units.slice(1), [86_400, 3600, 60, 1]);
+  const clock = /^(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?$/.exec(value);
+  if (!clock) return null;
+  const [, days, first, second, third] = clock;
+  // Without days, two numbers are minutes and seconds.
+  return days === undefined && third === undefined ? sum([first, second], [60, 1]) : sum([days, first, second, third], [86_400, 3600, 60, 1]);
+}
+
+function sum(numbers: (string | undefined)[], sizes: number[]): number {
+  return numbers.reduce((total, each, index) => total + Number(each ?? 0) * (sizes[index] ?? 0), 0);
+}
+
 /** The request for the workload itself, without what only its booking needs. */
 export function workloadRequest(manifest: Manifest): Record<string, unknown> {
   const { kind, ...fields } = manifest;

@@ -7,7 +7,7 @@ import type { Node, Timeline, Timeslot } from "../api/types";
 import { Dialog } from "../components/dialog";
 import { useMe } from "../components/layout";
 import { absolute, amount, count } from "../lib/format";
-import { baseUnits, fit, type Window } from "../lib/gantt";
+import { fit, inBaseUnits, type Window } from "../lib/gantt";
 
 interface Props {
   pool: string;
@@ -33,7 +33,7 @@ export function Booking({ pool, node, window: first, nodes, timeslots, onDone, o
   });
   const slots = [...new Set(["cpu", "memory", ...nodes.flatMap((each) => Object.keys(each.slots))])];
   const wanted = Object.entries(resources).filter(([, value]) => amount(value) > 0);
-  const requests = Object.fromEntries(wanted.map(([slot, value]) => [slot, inBaseUnits(slot, value, nodes, timeline)]));
+  const requests = Object.fromEntries(wanted.map(([slot, value]) => [slot, inBaseUnits(slot, amount(value), nodes, timeline)]));
   const found = timeline && fit(timeline, timeslots, pool, requests, window);
   const short = found && !maintenance && found.tasks < tasks;
 
@@ -101,16 +101,6 @@ export function Booking({ pool, node, window: first, nodes, timeslots, onDone, o
       )}
     </Dialog>
   );
-}
-
-/** The ratio of base units to shown units is that of a node's capacity in both. */
-function inBaseUnits(slot: string, value: string, nodes: Node[], timeline: Timeline | undefined): number {
-  for (const forecast of timeline?.outlooks ?? []) {
-    const capacity = forecast.slots.find((each) => each.slot === slot)?.capacity;
-    const shown = nodes.find((each) => each.name === forecast.node)?.slots[slot]?.allocatable;
-    if (capacity && shown) return baseUnits(slot, amount(value), capacity, amount(shown));
-  }
-  return baseUnits(slot, amount(value), undefined, undefined);
 }
 
 function Moment({ label, value, onChange }: { label: string; value: number; onChange: (value: number) => void }) {

@@ -4,14 +4,17 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { call, get } from "../api/client";
-import type { Explanation, FreeCapacity } from "../api/types";
+import type { Explanation, FreeCapacity, Timeline } from "../api/types";
 import { Ago, Field, Problem, Status } from "../components/basics";
 import { Funnel } from "../components/funnel";
-import { amount, count, readable } from "../lib/format";
+import { absolute, amount, count, readable } from "../lib/format";
+import { fit, inBaseUnits } from "../lib/gantt";
 import { isObject } from "../lib/json_schema";
-import { type Manifest, workloadRequest } from "../lib/manifest";
+import { labWindow, type Manifest, workloadRequest } from "../lib/manifest";
+import { useNodes } from "./nodes";
 
 const PAUSE_MILLISECONDS = 350;
+const MAX_HOURS = 744;
 
 /** The value once it has not changed for a moment. */
 function useSettled<T>(value: T, milliseconds: number): T {
@@ -46,7 +49,8 @@ export function DryRun({ manifest }: { manifest: Manifest | null }) {
       </header>
       <div className="content">
         {manifest && error && !isFetching && <Problem error={error} />}
-        {manifest && data && !(error && !isFetching) && <Result explanation={data} />}
+        {manifest?.kind === "lab" && data && <LabWindow manifest={manifest} pool={data.pool} />}
+        {manifest && data && !(error && !isFetching) && <Result explanation={data} lab={manifest.kind === "lab"} />}
         {!manifest && !data && <p className="faint">As soon as the text is valid, this shows where and when its tasks would start.</p>}
         {manifest && <QuotaImpact manifest={manifest} />}
       </div>
@@ -54,14 +58,44 @@ export function DryRun({ manifest }: { manifest: Manifest | null }) {
   );
 }
 
-function Result({ explanation }: { explanation: Explanation }) {
+/** Whether the tasks of a lab fit into its window, which is booked; where they run is chosen when it begins. */
+function LabWindow({ manifest, pool }: { manifest: Manifest; pool: string }) {
+  const window = labWindow(manifest);
+  const hours = window ? Math.ceil((window.to - Date.now()) / 3_600_000) : 0;
+  const { data: list } = useNodes();
+  const nodes = (list?.nodes ?? []).filter((each) => each.pool === pool);
+  const enabled = window !== null && hours >= 1 && hours <= MAX_HOURS && nodes.length > 0;
+  const steps = Math.max(1, Math.min(400, hours * 4, Math.floor(40_000 / Math.max(1, nodes.length))));
+  const { data: timeline, error } = useQuery({
+    queryKey: ["timeslot", "fit", pool, hours, steps],
+    queryFn: ({ signal }) => get<Timeline>("/api/timeline", { pool, hours, steps, nodes: true }, signal),
+    enabled,
+  });
+  if (!window) return <p className="faint">As soon as the window has a start and an end, this shows how many tasks fit into it.</p>;
+  if (window.to <= Date.now()) return <p className="conflict">The window is over. Choose a later start.</p>;
+  if (error) return <Problem error={error} />;
+  if (!timeline) return <p className="faint">{hours > MAX_HOURS ? "Free capacity is known for the next 31 days only." : "Looks for free capacity…"}</p>;
+  const replicas = typeof manifest.replicas === "number" ? manifest.replicas : 1;
+  const { sessions: _, ...each } = requests({ ...manifest, replicas: 1 });
+  const base = Object.fromEntries(Object.entries(each).map(([slot, value]) => [slot, inBaseUnits(slot, value, nodes, timeline)]));
+  const { tasks } = fit(timeline, [], pool, base, window);
+  const short = tasks < replicas;
+  return (
+    <p className={short ? "conflict" : "sentence"} role="status">
+      {short ? `Conflict: only ${tasks} of ${count(replicas, "task")} fit` : `${count(replicas, "task")} of at most ${tasks} fit`} throughout{" "}
+      {absolute(new Date(window.from))} to {absolute(new Date(window.to))}.
+    </p>
+  );
+}
+
+function Result({ explanation, lab }: { explanation: Explanation; lab: boolean }) {
   const placed = new Map<string, number>();
   for (const task of explanation.tasks) if (task.node) placed.set(task.node, (placed.get(task.node) ?? 0) + 1);
   const nodes = [...placed].sort((a, b) => b[1] - a[1]);
   return (
     <>
-      <p className="sentence">
-        <Status value={{ placed: "READY", waiting: "PENDING" }[explanation.outcome as string] ?? "FAILED"} /> {verdict(explanation)}
+      <p className={lab ? "faint" : "sentence"}>
+        {lab ? "Without a booking: " : <Status value={{ placed: "READY", waiting: "PENDING" }[explanation.outcome as string] ?? "FAILED"} />} {verdict(explanation)}
       </p>
       <p className="faint">{explanation.summary}</p>
       <dl className="facts">
@@ -114,7 +148,7 @@ function QuotaImpact({ manifest }: { manifest: Manifest }) {
   );
   if (!data || !rows.length) return data ? <p className="faint">No quota limits what it requests.</p> : null;
   return (
-    <div className="table-wrap">
+    <div className="table-wrap" tabIndex={0} role="region" aria-label="Quota impact">
       <table>
         <caption className="hidden">Quota impact</caption>
         <thead>

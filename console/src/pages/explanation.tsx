@@ -77,7 +77,7 @@ export function ExplanationTab({ workload }: { workload: WorkloadDetail }) {
 function Scores({ nodes, weights }: { nodes: (ScoredNode | null | undefined)[]; weights: Record<string, number> }) {
   const shown = nodes.filter((node) => node !== null && node !== undefined);
   return (
-    <div className="table-wrap">
+    <div className="table-wrap" tabIndex={0} role="region" aria-label="Scores">
       <table>
         <thead>
           <tr>
@@ -85,7 +85,7 @@ function Scores({ nodes, weights }: { nodes: (ScoredNode | null | undefined)[]; 
             <th className="number">Weight</th>
             {shown.map((node, index) => (
               <th key={node.node} className="number">
-                {node.node} {index === 0 ? "(best)" : "(runner-up)"}
+                {node.node} {index === 0 ? "(chosen)" : "(runner-up)"}
               </th>
             ))}
           </tr>

@@ -44,7 +44,7 @@ export function NodePage() {
         <Field name="Last seen">{node.simulated ? "simulated" : <Ago at={node.last_seen_at} />}</Field>
       </dl>
       <Panel title="Slots">
-        <div className="table-wrap">
+        <div className="table-wrap" tabIndex={0} role="region" aria-label="Slots">
           <table>
             <thead>
               <tr>
@@ -172,7 +172,7 @@ function NodeTasks({ node }: { node: Node }) {
     <Panel title="Running tasks">
       {data && data.tasks.length === 0 && <Empty title="No task that you may see runs here." />}
       {data && data.tasks.length > 0 && (
-        <div className="table-wrap">
+        <div className="table-wrap" tabIndex={0} role="region" aria-label="Running tasks">
           <table>
             <thead>
               <tr>

@@ -126,7 +126,7 @@ const NodeTable = memo(function NodeTable({ nodes, slot, figure }: { nodes: Node
   const sorted = nodes.toSorted((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   return (
     <>
-      <div className="table-wrap">
+      <div className="table-wrap" tabIndex={0} role="region" aria-label="Nodes">
         <table>
           <thead>
             <tr>

@@ -26,15 +26,18 @@ export function Overview() {
       <header className="title">
         <h1>Overview</h1>
       </header>
-      <div className="cards">
-        <Utilisation />
-        <PastUse />
-        <Queue everyone={everyone} />
-        <Planned everyone={everyone} />
-        <NodeStates />
-        <Health />
-        <Failures everyone={everyone} />
-        <Running everyone={everyone} />
+      <div className="halves">
+        <div>
+          <Utilisation />
+          <Queue everyone={everyone} />
+          <Failures everyone={everyone} />
+        </div>
+        <div>
+          <Health />
+          <NodeStates />
+          <Planned everyone={everyone} />
+          <Running everyone={everyone} />
+        </div>
       </div>
     </div>
   );
@@ -70,32 +73,78 @@ export function utilisation(nodes: readonly Node[]): PoolUse[] {
     .sort((a, b) => a.pool.localeCompare(b.pool) || a.slot.localeCompare(b.slot));
 }
 
+/** What is allocated now, and the mean over a day and a week by the slot hours of the accounting. */
 function Utilisation() {
   const { data, error } = useNodes();
+  const past = usePast(data?.nodes ?? []);
   const uses = utilisation(data?.nodes ?? []);
   return (
-    <Panel title="Allocated now">
+    <Panel title="Utilisation" aside={<span className="faint">allocated, of the capacity of all nodes</span>}>
       {error && <Problem error={error} />}
+      {past.error && <Problem error={past.error} />}
       {!data && !error && <Loading />}
       {data && uses.length === 0 && <Empty title="No node offers capacity yet." command="mooring token create --name NODE" />}
-      <div className="meters">
-        {uses.map((use, index) => (
-          <div key={`${use.pool} ${use.slot}`} className="meter">
-            <span className="pool">{uses[index - 1]?.pool === use.pool ? "" : use.pool}</span>
-            <span>{use.slot}</span>
-            <Bar
-              label={`${use.slot} of ${use.pool}`}
-              parts={[
-                { name: "used", value: use.used, tone: "used" },
-                { name: "held and reserved", value: use.pledged, tone: "reserved" },
-              ]}
-            />
-            <span className="number">{(use.used + use.pledged).toFixed(0)} %</span>
-          </div>
-        ))}
-      </div>
+      {uses.length > 0 && (
+        <table className="utilisation">
+          <thead>
+            <tr>
+              <th>Pool</th>
+              <th>Slot</th>
+              <th className="wide">Now</th>
+              <th className="number">
+                <span className="hidden">Allocated now</span>
+              </th>
+              <th className="number" title="The mean since yesterday at 00:00 UTC">
+                Day
+              </th>
+              <th className="number" title="The mean of the last seven days in UTC, today included">
+                Week
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {uses.map((use, index) => (
+              <tr key={`${use.pool} ${use.slot}`} className={uses[index - 1]?.pool === use.pool ? undefined : "first"}>
+                <td className="pool">{uses[index - 1]?.pool === use.pool ? <span className="hidden">{use.pool}</span> : use.pool}</td>
+                <td>{use.slot}</td>
+                <td className="wide">
+                  <Bar
+                    label={`${use.slot} of ${use.pool}`}
+                    parts={[
+                      { name: "used", value: use.used, tone: "used" },
+                      { name: "held and reserved", value: use.pledged, tone: "reserved" },
+                    ]}
+                  />
+                </td>
+                <td className="number">{(use.used + use.pledged).toFixed(0)} %</td>
+                <td className="number">{past.day(use.pool, use.slot)}</td>
+                <td className="number">{past.week(use.pool, use.slot)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
     </Panel>
   );
+}
+
+function usePast(nodes: readonly Node[]) {
+  const day = (back: number) => new Date(Date.now() - back * 86_400_000).toISOString().slice(0, 10);
+  const usage = (since: string) => ({
+    queryKey: ["tenant", "past", since],
+    queryFn: ({ signal }: { signal: AbortSignal }) => get<UsageReport>("/api/usage", { by: "pool", since }, signal),
+  });
+  const [yesterday, week] = useQueries({ queries: [usage(day(1)), usage(day(6))] });
+  const midnight = Date.parse(`${day(0)}T00:00:00Z`);
+  const hours = (days: number) => (Date.now() - midnight) / 3_600_000 + days * 24;
+  const whole = capacities(nodes);
+  const share = (report: UsageReport | undefined, period: number) => (pool: string, slot: string) => {
+    if (!report) return "–";
+    const line = report.usage.find((each) => each.name === pool && each.slot === slot);
+    const offered = (whole.get(`${pool} ${slot}`) ?? 0) / (line?.unit === "Gi" ? 2 ** 30 : 1);
+    return `${(line ? percent(Number(line.hours), offered * period) : 0).toFixed(0)} %`;
+  };
+  return { day: share(yesterday?.data, hours(1)), week: share(week?.data, hours(6)), error: yesterday?.error ?? week?.error };
 }
 
 function Queue({ everyone }: { everyone: boolean }) {
@@ -119,50 +168,6 @@ function Queue({ everyone }: { everyone: boolean }) {
         </p>
       )}
       <Rows workloads={data?.workloads ?? []} />
-    </Panel>
-  );
-}
-
-/** The mean share of each pool's capacity that was allocated, by the slot hours of the accounting. */
-function PastUse() {
-  const day = (back: number) => new Date(Date.now() - back * 86_400_000).toISOString().slice(0, 10);
-  const usage = (since: string) => ({
-    queryKey: ["tenant", "past", since],
-    queryFn: ({ signal }: { signal: AbortSignal }) => get<UsageReport>("/api/usage", { by: "pool", since }, signal),
-  });
-  const [yesterday, week] = useQueries({ queries: [usage(day(1)), usage(day(6))] });
-  const { data: list } = useNodes();
-  const midnight = Date.parse(`${day(0)}T00:00:00Z`);
-  const hours = (days: number) => (Date.now() - midnight) / 3_600_000 + days * 24;
-  const whole = capacities(list?.nodes ?? []);
-  const share = (report: UsageReport | undefined, pool: string, slot: string, period: number) => {
-    const line = report?.usage.find((each) => each.name === pool && each.slot === slot);
-    const offered = (whole.get(`${pool} ${slot}`) ?? 0) / (line?.unit === "Gi" ? 2 ** 30 : 1);
-    return line ? percent(Number(line.hours), offered * period) : 0;
-  };
-  const rows = [...whole.keys()].sort().map((key) => key.split(" ") as [string, string]);
-  return (
-    <Panel title="Allocated since yesterday and over a week">
-      {(yesterday?.error ?? week?.error) && <Problem error={yesterday?.error ?? week?.error} />}
-      {list && rows.length === 0 && <Empty title="No node offers capacity yet." command="mooring token create --name NODE" />}
-      <div className="meters">
-        {rows.map(([pool, slot], index) => {
-          const [one, seven] = [share(yesterday?.data, pool, slot, hours(1)), share(week?.data, pool, slot, hours(6))];
-          return (
-            <div key={`${pool} ${slot}`} className="meter past">
-              <span className="pool">{rows[index - 1]?.[0] === pool ? "" : pool}</span>
-              <span>{slot}</span>
-              <span className="pair">
-                <Bar label={`${slot} of ${pool} since yesterday`} parts={[{ name: "since yesterday", value: one, tone: "used" }]} />
-                <Bar label={`${slot} of ${pool} over a week`} parts={[{ name: "over a week", value: seven, tone: "reserved" }]} />
-              </span>
-              <span className="number">
-                {one.toFixed(0)} · {seven.toFixed(0)} %
-              </span>
-            </div>
-          );
-        })}
-      </div>
     </Panel>
   );
 }

@@ -4,9 +4,10 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
 import type { PoolList, QuotaLine, QuotaView, ShareList, UsageReport } from "../api/types";
-import { Bar, Empty, Loading, Panel, Problem } from "../components/basics";
+import { Ago, Bar, Empty, Loading, Panel, Problem } from "../components/basics";
 import { csv } from "../lib/csv";
 import { amount, percent, readable } from "../lib/format";
+import { byDay, quotaBar } from "../lib/shares";
 
 export function Sharing() {
   return (
@@ -29,14 +30,17 @@ function Quotas() {
   if (error) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Loading />;
   const scopes = ["domain", "project", "user", "keypair"] as const;
+  // A keypair without limits of its own only repeats its user.
+  const limited = (scope: string) => scope !== "keypair" || data.quotas.some((line) => line.scope === scope && line.limit !== null);
+  const shown = scopes.filter(limited).map((scope) => ({ scope, lines: data.quotas.filter((line) => line.scope === scope && isShown(line)) }));
+  const any = shown.some(({ lines }) => lines.length > 0);
   return (
     <>
-      {scopes.map((scope) => {
-        const lines = data.quotas.filter((line) => line.scope === scope && (line.limit !== null || amount(line.used) + amount(line.reserved) > 0));
-        return lines.length ? <Scope key={scope} scope={scope} lines={lines} /> : null;
-      })}
+      {any ? <QuotaLegend /> : <Empty title="Nothing is limited, and nothing is in use. Submit something:" command="mooring run -- echo hello" />}
+      {shown.map(({ scope, lines }) => lines.length > 0 && <Scope key={scope} scope={scope} lines={lines} />)}
       {data.guarantees.length > 0 && (
         <Panel title="Guarantees of pools">
+          <div className="table-wrap" tabIndex={0} role="region" aria-label="Guarantees of pools">
           <table>
             <thead>
               <tr>
@@ -59,59 +63,92 @@ function Quotas() {
               ))}
             </tbody>
           </table>
+          </div>
         </Panel>
       )}
     </>
   );
 }
 
-function Scope({ scope, lines }: { scope: string; lines: QuotaLine[] }) {
+function isShown(line: QuotaLine): boolean {
+  return line.limit !== null || line.guaranteed != null || [line.used, line.reserved, line.pending ?? "0"].some((value) => amount(value) > 0);
+}
+
+function QuotaLegend() {
   return (
-    <Panel title={`Quotas of the ${scope}`}>
-      <div className="table-wrap">
-        <table>
+    <p className="legend quota-legend">
+      <i className="used" /> used <i className="borrowed" /> borrowed <i className="reserved" /> reserved <i className="pending" /> pending <i className="mark guaranteed" />
+      guaranteed <i className="mark limit" /> limit
+    </p>
+  );
+}
+
+function Scope({ scope, lines }: { scope: string; lines: QuotaLine[] }) {
+  const names = new Set(lines.map((line) => line.name));
+  const title = `${scope.charAt(0).toUpperCase()}${scope.slice(1)}${names.size === 1 ? ` ${lines[0]?.name}` : "s"}`;
+  return (
+    <Panel title={title}>
+      <div className="table-wrap" tabIndex={0} role="region" aria-label={title}>
+        <table className="quotas">
           <thead>
             <tr>
-              <th>{scope}</th>
               <th>Slot</th>
-              <th>Use</th>
+              <th className="wide">Use</th>
               <th className="number">Used</th>
               <th className="number">Reserved</th>
+              <th className="number">Pending</th>
+              <th className="number">Guaranteed</th>
               <th className="number">Borrowed</th>
               <th className="number">Limit</th>
             </tr>
           </thead>
           <tbody>
-            {lines.map((line) => {
-              const limit = line.limit === null ? 0 : amount(line.limit);
-              return (
-                <tr key={`${line.tenant} ${line.slot}`}>
-                  <td>{line.name}</td>
-                  <td>{line.slot}</td>
-                  <td>
-                    {line.limit === null ? (
-                      <span className="faint">no limit</span>
-                    ) : (
-                      <Bar
-                        label={line.slot}
-                        parts={[
-                          { name: "used", value: percent(amount(line.used), limit), tone: "used" },
-                          { name: "reserved", value: percent(amount(line.reserved), limit), tone: "reserved" },
-                        ]}
-                      />
-                    )}
-                  </td>
-                  <td className="number">{readable(line.used)}</td>
-                  <td className="number">{readable(line.reserved)}</td>
-                  <td className="number">{line.borrowed == null ? "–" : readable(line.borrowed)}</td>
-                  <td className="number">{line.limit === null ? "–" : readable(line.limit)}</td>
-                </tr>
-              );
-            })}
+            {lines.map((line) => (
+              <tr key={`${line.tenant} ${line.slot}`}>
+                <td>
+                  {names.size > 1 && `${line.name} `}
+                  {line.slot}
+                </td>
+                <td className="wide">
+                  <QuotaBar line={line} />
+                </td>
+                <td className="number">{readable(line.used)}</td>
+                <td className="number">{readable(line.reserved)}</td>
+                <td className="number">{readable(line.pending ?? "0")}</td>
+                <td className="number">{line.guaranteed == null ? "–" : readable(line.guaranteed)}</td>
+                <td className="number">{line.borrowed == null ? "–" : readable(line.borrowed)}</td>
+                <td className="number">
+                  {line.limit === null ? <span className="faint">none</span> : readable(line.limit)}
+                  {line.until && (
+                    <span className="faint">
+                      {" "}
+                      until <Ago at={line.until} />
+                    </span>
+                  )}
+                </td>
+              </tr>
+            ))}
           </tbody>
         </table>
       </div>
     </Panel>
+  );
+}
+
+/** What is used, borrowed, reserved and pending, on a scale up to the limit or beyond it. */
+function QuotaBar({ line }: { line: QuotaLine }) {
+  const { parts, guaranteed, limit } = quotaBar(line);
+  const text = [...parts.map(({ name, percent }) => `${name} ${percent.toFixed(0)} %`), limit === null ? "no limit" : `limit at ${limit.toFixed(0)} %`].join(", ");
+  return (
+    <span className="quota-bar" role="img" aria-label={`${line.slot}: ${text}`} title={text}>
+      <span className="track">
+        {parts.map(({ name, percent }) => (
+          <span key={name} className={`fill ${name}`} style={{ width: `${percent}%` }} />
+        ))}
+      </span>
+      {guaranteed !== null && <i className="mark guaranteed" style={{ left: `${guaranteed}%` }} />}
+      {limit !== null && <i className="mark limit" style={{ left: `${limit}%` }} />}
+    </span>
   );
 }
 
@@ -165,6 +202,7 @@ function UsageOverTime() {
     >
       {error && <Problem error={error} />}
       {data && data.usage.length === 0 && <Empty title="Nothing was used in this period." command="mooring run -- echo hello" />}
+      {data && by === "day" && data.usage.length > 0 && <Days report={data} />}
       {data && data.usage.length > 0 && (
         <div className="table-wrap" tabIndex={0} role="region" aria-label="Usage">
           <table>
@@ -199,6 +237,41 @@ function UsageOverTime() {
   );
 }
 
+/** The slot hours of one slot by day, as columns; days without any are empty. */
+function Days({ report }: { report: UsageReport }) {
+  const slots = [...new Set(report.usage.map((line) => line.slot))];
+  const [chosen, setChosen] = useState("cpu");
+  const slot = slots.includes(chosen) ? chosen : (slots[0] as string);
+  const days = byDay(report, slot);
+  const most = Math.max(...days.map((day) => day.hours));
+  const unit = report.usage.find((line) => line.slot === slot)?.unit;
+  return (
+    <figure className="chart days">
+      <figcaption>
+        <select aria-label="Slot" value={slot} onChange={(event) => setChosen(event.target.value)}>
+          {slots.map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
+        <span className="faint">
+          at most {most.toFixed(1)} {unit === "1" ? "" : `${unit} `}hours in a day
+        </span>
+      </figcaption>
+      <div className="columns" role="img" aria-label={`${slot} hours by day, from ${report.since} to ${report.until}`}>
+        {days.map((day) => (
+          <span key={day.name} title={`${day.name}: ${day.hours.toFixed(1)} hours`}>
+            <i style={{ height: `${percent(day.hours, most)}%` }} />
+          </span>
+        ))}
+      </div>
+      <div className="faint span-of">
+        <span>{report.since}</span>
+        <span>{report.until}, in UTC</span>
+      </div>
+    </figure>
+  );
+}
+
 function Shares() {
   const pools = useQuery({ queryKey: ["pool", "list"], queryFn: ({ signal }) => get<PoolList>("/api/pools", undefined, signal) });
   const [chosen, setChosen] = useState<string | null>(null);
@@ -222,7 +295,7 @@ function Shares() {
       }
     >
       {data && (
-        <div className="table-wrap">
+        <div className="table-wrap" tabIndex={0} role="region" aria-label="Fair share">
           <table>
             <thead>
               <tr>

@@ -15,7 +15,7 @@ export function Tasks({ workload }: { workload: WorkloadDetail }) {
   if (workload.tasks.length === 0) return <Empty title="This workload has no tasks." />;
   return (
     <>
-      <div className="table-wrap">
+      <div className="table-wrap" tabIndex={0} role="region" aria-label="Tasks">
         <table>
           <thead>
             <tr>

@@ -9,12 +9,14 @@ import type { TaskUseList, Timeline, TimeslotList, WorkloadList } from "../api/t
 import { Empty, Loading, Problem } from "../components/basics";
 import { useMe } from "../components/layout";
 import { absolute, clockTime, percent } from "../lib/format";
-import { HOURS, lanes, snapped, type Span, ticks, type Window } from "../lib/gantt";
+import { HOURS, lanes, plannedSpans, snapped, type Span, ticks, type Window } from "../lib/gantt";
 import { Booking } from "./booking";
 import { useNodes } from "./nodes";
 
 const ROW = 30;
 const LANES = 3;
+const PLAN_LANES = 4;
+const PLAN_HEIGHT = 22;
 const MAX_POINTS = 40_000;
 const HOUR_MILLISECONDS = 3_600_000;
 
@@ -64,6 +66,7 @@ export function TimelinePage() {
     () => rowsOf(nodes.map((node) => ({ name: node.name, pool: node.pool })), tasks.data, timeslots.data),
     [nodes, tasks.data, timeslots.data],
   );
+  const plans = useMemo(() => plannedSpans(planned.data?.workloads ?? [], absolute), [planned.data]);
   const [chosen, setChosen] = useState<{ window: Window; node: string } | null>(null);
   const change = (part: { hours?: number; pool?: string; slot?: string }) => void navigate({ search: (before) => ({ ...before, ...part }), replace: true });
   const zoom = (direction: 1 | -1) => {
@@ -123,7 +126,7 @@ export function TimelinePage() {
         </div>
         <div className="spacer" />
         <span className="legend gantt-legend">
-          <i className="running" /> running <i className="booking" /> booked <i className="maintenance" /> maintenance <i className="free" /> free {slot}
+          <i className="running" /> running <i className="planned" /> planned <i className="booking" /> booked <i className="maintenance" /> maintenance <i className="free" /> free {slot}
         </span>
       </div>
       {problem && <Problem error={problem} />}
@@ -140,6 +143,7 @@ export function TimelinePage() {
           </p>
           <Chart
             rows={rows}
+            plans={plans}
             from={from}
             to={to}
             hours={hours}
@@ -149,7 +153,6 @@ export function TimelinePage() {
             onChoose={(node, window) => setChosen({ node, window })}
             onOpen={(ref) => void navigate({ to: "/workloads/$ref", params: { ref }, search: {} })}
           />
-          <Planned list={planned.data} from={from} to={to} />
         </>
       )}
       {chosen && pool && (
@@ -197,6 +200,7 @@ function rowsOf(nodes: { name: string; pool: string }[], tasks?: TaskUseList, ti
 
 interface ChartProps {
   rows: Row[];
+  plans: Span[];
   from: number;
   to: number;
   hours: number;
@@ -207,7 +211,7 @@ interface ChartProps {
   onOpen: (workload: string) => void;
 }
 
-function Chart({ rows, from, to, hours, slot, timeline, onZoom, onChoose, onOpen }: ChartProps) {
+function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose, onOpen }: ChartProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const [drag, setDrag] = useState<{ node: string; a: number; b: number } | null>(null);
   const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW, overscan: 8 });
@@ -244,6 +248,7 @@ function Chart({ rows, from, to, hours, slot, timeline, onZoom, onChoose, onOpen
           ))}
         </div>
       </div>
+      <Plans plans={plans.filter((span) => span.from < to && (span.to ?? to) > from)} x={x} to={to} onOpen={onOpen} />
       <div className="body" style={{ height: virtual.getTotalSize() }}>
         {virtual.getVirtualItems().map((item) => {
           const row = rows[item.index] as Row;
@@ -303,6 +308,33 @@ function Chart({ rows, from, to, hours, slot, timeline, onZoom, onChoose, onOpen
   );
 }
 
+/** Pending work with a planned start, above the nodes: these are chosen when it starts. */
+function Plans({ plans, x, to, onOpen }: { plans: Span[]; x: (at: number) => number; to: number; onOpen: (workload: string) => void }) {
+  const shown = lanes(plans).slice(0, PLAN_LANES);
+  const more = plans.length - shown.reduce((sum, lane) => sum + lane.length, 0);
+  if (!plans.length) return null;
+  return (
+    <div className="plans" style={{ height: shown.length * PLAN_HEIGHT + 8 }}>
+      <span title="The nodes are chosen when the work starts">
+        Planned starts{more > 0 && <small className="faint"> +{more}</small>}
+      </span>
+      <div className="track">
+        {shown.flatMap((lane, index) =>
+          lane.map((span) => {
+            const left = x(span.from);
+            const style = { left: `${left}%`, width: `${Math.max(0.5, x(span.to ?? to) - left)}%`, top: 4 + index * PLAN_HEIGHT, height: PLAN_HEIGHT - 3 };
+            return (
+              <button key={span.key} type="button" className={`span planned${span.to === null ? " endless" : ""}`} style={style} title={span.detail} onClick={() => onOpen(span.workload as string)}>
+                {span.name}
+              </button>
+            );
+          }),
+        )}
+      </div>
+    </div>
+  );
+}
+
 function tick(at: number, hours: number): string {
   const day = new Date(at).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
   return hours > 72 || new Date(at).getHours() === 0 ? day : clockTime(new Date(at)).slice(0, 5);
@@ -312,36 +344,9 @@ function tick(at: number, hours: number): string {
 function shades(free: number[], capacity: number): string {
   const size = 100 / Math.max(1, free.length);
   const stops = free.map((amount, index) => {
-    const share = Math.round(percent(amount, capacity) * 0.55);
+    const share = Math.round(percent(amount, capacity) * 0.3);
     const colour = `color-mix(in srgb, var(--heat-2) ${share}%, transparent)`;
     return `${colour} ${(index * size).toFixed(2)}% ${((index + 1) * size).toFixed(2)}%`;
   });
   return `linear-gradient(90deg, ${stops.join(", ")})`;
-}
-
-function Planned({ list, from, to }: { list: WorkloadList | undefined; from: number; to: number }) {
-  const rows = (list?.workloads ?? [])
-    .map((workload) => ({ workload, at: workload.start?.planned_at ?? workload.start?.estimated_at ?? null }))
-    .filter((each) => each.at !== null && Date.parse(each.at) >= from - HOUR_MILLISECONDS && Date.parse(each.at) <= to)
-    .sort((a, b) => Date.parse(a.at as string) - Date.parse(b.at as string));
-  if (!rows.length) return null;
-  return (
-    <section className="panel">
-      <header>
-        <h2>Planned starts</h2>
-        <span className="faint">their nodes are chosen when they start</span>
-      </header>
-      <ul className="rows planned">
-        {rows.slice(0, 20).map(({ workload, at }) => (
-          <li key={workload.id}>
-            <time dateTime={at as string}>{absolute(at as string)}</time>
-            <Link to="/workloads/$ref" params={{ ref: workload.id }}>
-              {workload.name}
-            </Link>
-            <span className="faint">{workload.start?.planned_at ? "planned" : "estimated"}</span>
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
 }

@@ -8,9 +8,9 @@ import type { RevisionList, WorkloadDetail } from "../api/types";
 import { Ago } from "../components/basics";
 import { Dialog } from "../components/dialog";
 import { FormButton } from "../components/form_dialog";
+import { ENDED } from "../lib/statuses";
 import { commandLine, words } from "../lib/words";
 
-const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"]);
 type Question = "cancel" | "scale" | "undo";
 
 export function WorkloadActions({ workload, onDone }: { workload: WorkloadDetail; onDone: () => void }) {

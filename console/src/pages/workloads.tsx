@@ -1,20 +1,23 @@
 /** All workloads: filters in the URL, sorted by the server, and only the rows on screen are read and drawn. */
 
-import { keepPreviousData, useQueries, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState } from "react";
 import { call, get } from "../api/client";
-import type { Workload, WorkloadList } from "../api/types";
+import type { PoolList, Workload, WorkloadList } from "../api/types";
 import { Empty, Loading, Problem } from "../components/basics";
 import { Dialog } from "../components/dialog";
 import { useMe } from "../components/layout";
 import { count } from "../lib/format";
 import { ROW_HEIGHT, WorkloadTable } from "./workload_table";
+import { ENDED } from "../lib/statuses";
 import { STATUSES, type WorkloadFilters } from "../lib/filters";
 
 const PAGE_SIZE = 100;
 const AT_ONCE = 4;
+const MAX_SELECTED = 5000;
+const SELECTED_AT_ONCE = 500;
 
 export function Workloads() {
   const filters = useSearch({ from: "/app/workloads" });
@@ -24,7 +27,10 @@ export function Workloads() {
   const scroller = useRef<HTMLDivElement>(null);
   const [selected, setSelected] = useState<ReadonlyMap<string, Workload>>(new Map());
   const [cancelling, setCancelling] = useState(false);
+  const [selecting, setSelecting] = useState(false);
+  const [cancelled, setCancelled] = useState(0);
   const [total, setTotal] = useState(0);
+  const pools = useQuery({ queryKey: ["pool", "list"], queryFn: ({ signal }) => get<PoolList>("/api/pools", undefined, signal) });
 
   const virtual = useVirtualizer({
     count: total,
@@ -60,9 +66,26 @@ export function Workloads() {
   };
   const filtered = Boolean(filters.search || filters.status?.length || filters.kind || filters.pool);
 
+  /** Select all that match the filters, also those that are not on screen. */
+  async function selectAll() {
+    setSelecting(true);
+    try {
+      const all = new Map<string, Workload>();
+      for (let offset = 0; offset < Math.min(total, MAX_SELECTED); offset += SELECTED_AT_ONCE) {
+        const { workloads } = await get<WorkloadList>("/api/workloads", { ...apiQuery(filters), limit: SELECTED_AT_ONCE, offset });
+        for (const workload of workloads) if (!ENDED.has(workload.status)) all.set(workload.id, workload);
+        if (workloads.length < SELECTED_AT_ONCE) break;
+      }
+      setSelected(all);
+    } finally {
+      setSelecting(false);
+    }
+  }
+
   async function cancelAll() {
     const waiting = [...selected.values()];
     const problems: string[] = [];
+    setCancelled(0);
     const worker = async () => {
       for (let next = waiting.pop(); next; next = waiting.pop()) {
         try {
@@ -70,11 +93,12 @@ export function Workloads() {
         } catch (error) {
           problems.push(`${next.name}: ${error instanceof Error ? error.message : error}`);
         }
+        setCancelled((before) => before + 1);
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, worker));
     void client.invalidateQueries({ queryKey: ["workload"] });
-    if (problems.length) throw new Error(problems.join("; "));
+    if (problems.length) throw new Error(`${problems.length} of ${selected.size} were not cancelled: ${problems.slice(0, 5).join("; ")}`);
     setSelected(new Map());
   }
 
@@ -84,6 +108,11 @@ export function Workloads() {
         <h1>Workloads</h1>
         <span className="faint">{known === undefined ? "" : count(known, "workload")}</span>
         <div className="spacer" />
+        {total > 0 && (
+          <button type="button" disabled={selecting} onClick={() => (selected.size ? setSelected(new Map()) : void selectAll())}>
+            {selecting ? "Selecting…" : selected.size ? "Select none" : total > MAX_SELECTED ? `Select the first ${MAX_SELECTED.toLocaleString("en")}` : "Select all"}
+          </button>
+        )}
         {selected.size > 0 && (
           <button type="button" className="danger" onClick={() => setCancelling(true)}>
             Cancel {count(selected.size, "workload")}
@@ -103,6 +132,12 @@ export function Workloads() {
           <option value="">All kinds</option>
           <option value="session">Sessions</option>
           <option value="deployment">Deployments</option>
+        </select>
+        <select aria-label="Pool" value={filters.pool ?? ""} onChange={(event) => change({ pool: event.target.value || undefined })}>
+          <option value="">All pools</option>
+          {pools.data?.pools.map((each) => (
+            <option key={each.name}>{each.name}</option>
+          ))}
         </select>
         <div className="chips" role="group" aria-label="Status">
           {STATUSES.map((status) => {
@@ -166,6 +201,11 @@ export function Workloads() {
           onClose={() => setCancelling(false)}
         >
           <p>Their tasks are stopped. The workloads stay on the list.</p>
+          {cancelled > 0 && (
+            <p role="status">
+              {cancelled} of {selected.size} done
+            </p>
+          )}
           <ul className="names">
             {[...selected.values()].slice(0, 12).map((workload) => (
               <li key={workload.id}>{workload.name}</li>

@@ -1,0 +1,1 @@
+var e=new Set([`SUCCEEDED`,`FAILED`,`CANCELLED`,`EXPIRED`]);export{e as t};
