@@ -55,11 +55,12 @@ async def get_node(services: Served, _principal: Reader, name: str) -> NodeView:
 @router.get("/{name}/drain", operation_id="preview_drain", responses=problems(403, 404))
 async def preview_drain(
     services: Served,
-    _admin: Admin,
+    admin: Admin,
     name: str,
     timeout: Annotated[bool, Query(description="With a timeout, at which the remaining tasks are ended")] = False,
 ) -> DrainPreview:
     """Show which tasks a drain of the node would move, and the nodes that would take them now. Nothing changes."""
+    services.rates.query(admin)
     return await services.queries.drain_preview(_checked(name), timeout=timeout)
 
 
