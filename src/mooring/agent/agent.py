@@ -357,9 +357,8 @@ class Agent:
         runtimes = self._tasks.runtimes.values()
         tasks = self.of_connection
         tasks.start("heartbeats", partial(self._send_heartbeats, connection), fatal=(Unavailable,))
-        tasks.start(
-            "measures", partial(self._measurer.run, connection, runtimes), fatal=(Unavailable,), essential=False
-        )
+        measuring = partial(self._measurer.run, connection, runtimes, lambda: self._desired or ())
+        tasks.start("measures", measuring, fatal=(Unavailable,), essential=False)
         tasks.start("image reports", partial(self._image_reports.run, connection, runtimes), essential=False)
         tasks.start("volume removals", partial(self._volume_removals.run, connection))
         try:

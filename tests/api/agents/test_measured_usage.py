@@ -74,7 +74,17 @@ def test_only_measurements_of_the_nodes_own_tasks_are_accepted(hands: Hands):
     assert use.newest.keys() == {task.task_id}
 
 
-@pytest.mark.parametrize("wrong", [{"cpu": -1}, {"memory": 2**60}, {"read_bytes": -5}, {"sent_bytes": 2**63 - 1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cpu": -1},
+        {"memory": 2**60},
+        {"read_bytes": -5},
+        {"sent_bytes": 2**63 - 1},
+        {"gpu_millidevices": -1},
+        {"gpu_memory_bytes": 2**60},
+    ],
+)
 def test_impossible_measures_are_refused(wrong: dict[str, int], hands: Hands):
     use, task = MeasuredUse(), order("x")
     with pytest.raises(InvalidInput):
@@ -125,6 +135,17 @@ async def test_a_minute_of_measures_is_written_as_one_average(harness: Harness, 
     assert await written(harness) == {"cpu": (3000, 30), "memory": (100, 30)}
     await use.write(harness.database)
     assert len(await harness.rows(select(task_usage))) == 2
+
+
+@on_sqlite
+async def test_the_use_of_gpus_is_written_also_while_they_are_idle(harness: Harness, hands: Hands):
+    await harness.node("n1")
+    task = await running(harness)
+    use = MeasuredUse()
+    agent = session(order("x", task_id=task.id), node_id=task.node_id)
+    use.take(agent, reported(measure(task.id, 1000, 100, gpu_millidevices=0, gpu_memory_bytes=5000)))
+    await use.write(harness.database)
+    assert await written(harness) == {"cpu": (1000, 10), "memory": (100, 10), "gpu": (0, 10), "gpu-memory": (5000, 10)}
 
 
 @on_sqlite

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from mooring import __version__
-from mooring.agent.node import hugepages
+from mooring.agent.node import gpus, hugepages
 from mooring.agent.options import Options
 from mooring.agent.runtimes.process.isolation import Isolation
 from mooring.agent.runtimes.process.supervisor.record import boot_id
@@ -42,7 +40,7 @@ def machine_facts(
 
     `runtimes`: by name, how each enforces the limits of slots.
     """
-    found = graphics_processors()
+    found = gpus.gpus()
     devices = {"gpu": found} if found else {}
     devices |= {slot: list(named) for slot, named in options.devices.items()}
     huge = hugepages.capacity()
@@ -83,38 +81,6 @@ def _enforced(runtimes: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
             next(iter(ways.values())) if same else ", ".join(f"{name}: {way}" for name, way in ways.items())
         )
     return enforced
-
-
-def graphics_processors() -> list[DeviceFact]:
-    """Return the devices that the driver's tool lists; none without the tool."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    try:
-        answer = subprocess.run(
-            [tool, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [device for line in answer.stdout.splitlines() if (device := _device(line)) is not None]
-
-
-def _device(line: str) -> DeviceFact | None:
-    """Return the device of a line such as `0, NVIDIA A100-SXM4-80GB, 81920`, with memory in MiB."""
-    index, _, rest = line.partition(",")
-    model, _, memory = rest.rpartition(",")
-    if not index.strip().isdigit():
-        return None
-    known = memory.strip().isdigit()
-    return DeviceFact(
-        index=int(index),
-        model=model.strip()[:255] or None,
-        memory=int(memory) * 1024 * 1024 if known else None,
-    )
 
 
 def declared_devices(written: Iterable[str]) -> dict[str, list[DeviceFact]]:

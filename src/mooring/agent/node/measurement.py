@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import structlog
+from msgspec import structs
 
 from mooring.agent.connection.stream import Connection
+from mooring.agent.node import gpus
 from mooring.agent.node.usage_counters import Usage
 from mooring.agent.runtimes.contract import Measuring, Runtime
 from mooring.concurrency import backoff
-from mooring.wire.agents.agent_protocol import Measures, TaskMeasure
+from mooring.wire.agents.agent_protocol import DesiredTask, Measures, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +67,19 @@ async def measure_all(runtimes: Iterable[Runtime]) -> list[TaskMeasure]:
     return found
 
 
+async def with_gpus(found: Sequence[TaskMeasure], tasks: Sequence[DesiredTask]) -> list[TaskMeasure]:
+    """Return the measurements with the use of GPUs, if tasks have some."""
+    if not found or not gpus.has_gpus(tasks):
+        return list(found)
+    uses = gpus.use_of_tasks(tasks, await asyncio.to_thread(gpus.gpu_use))
+    return [
+        measure
+        if (use := uses.get(measure.task_id)) is None
+        else structs.replace(measure, gpu_millidevices=use.millidevices, gpu_memory_bytes=use.memory_bytes)
+        for measure in found
+    ]
+
+
 class Measurer:
     """Sends measurements while a connection lasts, even if nothing has changed."""
 
@@ -80,12 +95,14 @@ class Measurer:
         else:
             self._wanted.clear()
 
-    async def run(self, connection: Connection, runtimes: Iterable[Runtime]) -> None:
-        """Send measurements with jitter, so that agents do not stay in step."""
+    async def run(
+        self, connection: Connection, runtimes: Iterable[Runtime], tasks: Callable[[], Sequence[DesiredTask]]
+    ) -> None:
+        """Send measurements with jitter, so that agents do not stay in step. `tasks`: the desired ones."""
         reported = False
         while True:
             await self._wanted.wait()
-            found = await measure_all(runtimes)
+            found = await with_gpus(await measure_all(runtimes), tasks())
             # An empty report is sent once, so that ended tasks no longer count.
             if found or reported:
                 await connection.send(Measures(at=time.time(), tasks=found))

@@ -36,6 +36,7 @@ _MISSED = 2
 """A measurement covers at most this many intervals; the rest of a longer gap counts as not measured."""
 _RETENTION = timedelta(minutes=10)
 _MAX_CORES, _MAX_BYTES, _MAX_COUNTED = 10**9, 2**50, 2**62
+_WRITTEN_AT_ZERO = measured_usage.COUNTED | {"gpu", "gpu-memory"}
 _FLOWS = ("read", "written", "received", "sent")
 
 
@@ -141,6 +142,10 @@ class MeasuredUse:
         before = self._newest.get(task_id)
         seconds = usual_seconds if before is None else max((at - before.measured_at).total_seconds(), 0.0)
         amounts = {"cpu": measure.cpu_millicores, "memory": measure.memory_bytes}
+        if measure.gpu_millidevices is not None:
+            amounts["gpu"] = measure.gpu_millidevices
+        if measure.gpu_memory_bytes is not None:
+            amounts["gpu-memory"] = measure.gpu_memory_bytes
         counters = _counters(measure)
         if before is not None and seconds > 0:
             flows = zip(_FLOWS, counters, before.counters, strict=True)
@@ -162,7 +167,7 @@ class MeasuredUse:
             for task_id, own in sums.items()
             if own.seconds > 0
             for slot, total in own.amounts.items()
-            if (amount := round(total / own.seconds)) or slot in measured_usage.COUNTED
+            if (amount := round(total / own.seconds)) or slot in _WRITTEN_AT_ZERO
         ]
 
 
@@ -174,6 +179,8 @@ def _check(measure: TaskMeasure) -> None:
     if (
         not 0 <= measure.cpu_millicores <= _MAX_CORES
         or not 0 <= measure.memory_bytes <= _MAX_BYTES
+        or not 0 <= (measure.gpu_millidevices or 0) <= _MAX_CORES
+        or not 0 <= (measure.gpu_memory_bytes or 0) <= _MAX_BYTES
         or not all(0 <= counter <= _MAX_COUNTED for counter in _counters(measure))
     ):
         raise InvalidInput("the agent reports an impossible usage of a task: negative, or more than a machine can have")

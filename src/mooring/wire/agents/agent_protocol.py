@@ -330,6 +330,9 @@ class TaskMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """Since its start, as are the bytes received and sent."""
     received_bytes: int = 0
     sent_bytes: int = 0
+    gpu_millidevices: int | None = None
+    """Of its devices, as busy as they were, in thousandths of a device; None: not measured."""
+    gpu_memory_bytes: int | None = None
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True, tag="measures"):
