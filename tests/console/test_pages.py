@@ -39,7 +39,7 @@ def test_a_form_and_yaml_are_one_text_that_is_tried_and_submitted(server: Server
     replace(page, text)
     # The schema completes what is typed.
     page.keyboard.type("prio")
-    # Not by Enter, which the editor does not take for a choice while the list has just appeared.
+    # By the mouse: the editor ignores Enter for a moment after the list opens.
     page.get_by_role("option", name="priority").click()
     page.keyboard.type("20")
     expect(tried.get_by_text("Would start now.")).to_be_visible()
@@ -83,8 +83,10 @@ def test_dragging_books_and_shows_conflicts_before_the_request(server: Server, o
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Zoom out").click()
     expect(page).to_have_url(re.compile("hours=72"))
+    page.get_by_role("button", name="Calendar").click()
+    expect(page.get_by_role("dialog")).to_contain_text("/api/timeslots.ics?pool=simulated")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Calendar").click()
+        page.get_by_role("button", name="Download the file").click()
     assert "BEGIN:VEVENT" in download.value.path().read_text()
 
 
@@ -124,7 +126,7 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     page.get_by_role("button", name="Create it").click()
     expect(page.get_by_text("It is shown only now.")).to_be_visible()
     password = page.locator(".once").inner_text()
-    page.get_by_role("button", name="Keep as it is").last.click()
+    page.get_by_role("button", name="Close").last.click()
     page.get_by_role("tab", name="audit").click()
     expect(page.get_by_role("cell", name="user grace")).to_be_visible()
     # The parts of a user are those that a user may use.

@@ -44,7 +44,7 @@ export function Dialog({ title, confirm, danger, children, onConfirm, onClose }:
         {error !== null && <Problem error={error} />}
         <footer>
           <button type="button" onClick={onClose}>
-            Keep as it is
+            {danger ? "Keep as it is" : "Close"}
           </button>
           <button type="submit" className={danger ? "danger" : "primary"} disabled={busy}>
             {busy ? "Working…" : confirm}

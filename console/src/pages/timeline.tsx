@@ -4,9 +4,10 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
-import { get, send } from "../api/client";
+import { get, send, url } from "../api/client";
 import type { TaskUseList, Timeline, TimeslotList, WorkloadList } from "../api/types";
 import { Empty, Loading, Problem } from "../components/basics";
+import { Dialog } from "../components/dialog";
 import { useMe } from "../components/layout";
 import { absolute, clockTime, percent } from "../lib/format";
 import { HOURS, lanes, plannedSpans, snapped, type Span, ticks, type Window } from "../lib/gantt";
@@ -67,6 +68,7 @@ export function TimelinePage() {
     [nodes, tasks.data, timeslots.data],
   );
   const plans = useMemo(() => plannedSpans(planned.data?.workloads ?? [], absolute), [planned.data]);
+  const [subscribing, setSubscribing] = useState(false);
   const [chosen, setChosen] = useState<{ window: Window; node: string } | null>(null);
   const change = (part: { hours?: number; pool?: string; slot?: string }) => void navigate({ search: (before) => ({ ...before, ...part }), replace: true });
   const zoom = (direction: 1 | -1) => {
@@ -76,22 +78,13 @@ export function TimelinePage() {
   const slots = [...new Set(nodes.flatMap((node) => Object.keys(node.slots)))].sort();
   const problem = error ?? timeline.error ?? timeslots.error;
 
-  async function calendar() {
-    const answer = await send("GET", "/api/timeslots.ics", { query: { pool } });
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await answer.blob());
-    link.download = "mooring.ics";
-    link.click();
-    URL.revokeObjectURL(link.href);
-  }
-
   return (
     <div className="page fill">
       <header className="title">
         <h1>Timeline</h1>
         <div className="spacer" />
-        <button type="button" onClick={() => void calendar()} title="GET /api/timeslots.ics, with the header Authorization">
-          Calendar (.ics)
+        <button type="button" onClick={() => setSubscribing(true)}>
+          Calendar
         </button>
       </header>
       <div className="filters">
@@ -155,6 +148,7 @@ export function TimelinePage() {
           />
         </>
       )}
+      {subscribing && <Calendar pool={pool} onClose={() => setSubscribing(false)} />}
       {chosen && pool && (
         <Booking
           pool={pool}
@@ -167,6 +161,39 @@ export function TimelinePage() {
         />
       )}
     </div>
+  );
+}
+
+/** The address at which calendar programs follow the bookings, and the same as a file. */
+function Calendar({ pool, onClose }: { pool: string | undefined; onClose: () => void }) {
+  const address = new URL(url("/api/timeslots.ics", { pool }), location.origin).href;
+
+  async function download() {
+    const answer = await send("GET", "/api/timeslots.ics", { query: { pool } });
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = "mooring.ics";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  return (
+    <Dialog title="Follow your bookings in a calendar" confirm="Copy the link" onConfirm={() => navigator.clipboard.writeText(address)} onClose={onClose}>
+      <p>Calendar programs subscribe to this iCalendar link:</p>
+      <pre className="once">{address}</pre>
+      <p className="faint">
+        They log in with a keypair: the access key is the user, the secret key the password.{" "}
+        <Link to="/admin" search={{ part: "keypairs" }}>
+          Make one for the calendar
+        </Link>
+        .
+      </p>
+      <p>
+        <button type="button" onClick={() => void download()}>
+          Download the file
+        </button>
+      </p>
+    </Dialog>
   );
 }
 

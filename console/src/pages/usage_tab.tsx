@@ -10,6 +10,8 @@ import { amount, duration, readable } from "../lib/format";
 const SHOWN: { slot: string; label: string; show: (value: number) => string }[] = [
   { slot: "cpu", label: "CPU", show: (value) => `${(value / 1000).toFixed(2)} cores` },
   { slot: "memory", label: "Memory", show: (value) => readable(`${Math.round(value / 1024)}Ki`) },
+  { slot: "gpu", label: "GPU", show: (value) => `${(value / 1000).toFixed(2)} devices busy` },
+  { slot: "gpu-memory", label: "GPU memory", show: (value) => readable(`${Math.round(value / 1024)}Ki`) },
   { slot: "read", label: "Disk reads", show: rate },
   { slot: "written", label: "Disk writes", show: rate },
   { slot: "received", label: "Network in", show: rate },
@@ -27,6 +29,7 @@ export function UsageTab({ workload }: { workload: WorkloadDetail }) {
   const limits: Record<string, number> = {
     cpu: amount(workload.resources.cpu ?? "0") * 1000 * workload.running,
     memory: amount(workload.resources.memory ?? "0") * workload.running,
+    gpu: amount(workload.resources.gpu ?? "0") * 1000 * workload.running,
   };
   return (
     <>
