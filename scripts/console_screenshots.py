@@ -18,22 +18,25 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from mooring.client import Client
 from mooring.wire.tenancy.quotas import QuotaChange
+from mooring.wire.tenancy.users import UserRequest
 from mooring.wire.workloads.timeslots import MaintenanceRequest, TimeslotRequest
 from mooring.wire.workloads.workloads import WorkloadRequest
-from tests.system.servers import PASSWORD, eventually, running_server, workspace
+from tests.system.servers import PASSWORD, Server, eventually, running_server, workspace
 
 FOLDER = Path(__file__).parents[1] / "docs/images"
 PAGES = {
     "overview": "/overview",
-    "workloads": "/workloads",
+    "workloads": "/workloads?everyone=true",
     "workload": "/workloads/simulation?tab=explanation",
     "new": "/new",
     "timeline": "/timeline?pool=simulated&slot=cpu",
     "nodes": "/nodes?slot=cpu",
+    "devices": "/nodes?view=devices",
     "sharing": "/sharing",
     "admin": "/admin?part=pools&name=simulated",
 }
 SCHEMES = ("light", "dark")
+_USERS = {"ada": "vision", "grace": "speech"}
 _NODES = 60
 
 
@@ -48,7 +51,7 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     flags = ("--simulate", str(_NODES), "--no-agent")
     with workspace() as folder, running_server(folder / "data", *flags) as server, server.client() as client:
-        populate(client)
+        populate(server, client)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
             for scheme in SCHEMES:
@@ -57,35 +60,46 @@ def main() -> int:
     return 0
 
 
-def populate(client: Client) -> None:
-    """Fill the simulated pool with work that runs, waits and is planned, and with bookings and maintenance."""
+def populate(server: Server, client: Client) -> None:
+    """Fill the simulated pool with work of three projects that runs, waits and is planned, bookings and maintenance."""
     eventually(lambda: len([node for node in client.nodes().nodes if node.status == "READY"]) >= _NODES)
-    for index in range(36):
-        _submit(
-            client, f"train-{index:02}", cpu=str(2 + index % 5), memory=f"{4 + index % 9}Gi", time=f"{2 + index % 7}h"
-        )
+    for username, project in _USERS.items():
+        client.create_user(UserRequest(username=username, password=PASSWORD, project=project))
+    with server.client("ada") as ada, server.client("grace") as grace:
+        for index in range(36):
+            _submit(
+                grace,
+                f"train-{index:02}",
+                cpu=str(2 + index % 5),
+                memory=f"{4 + index % 9}Gi",
+                time=f"{2 + index % 7}h",
+            )
+        for index, gpu in enumerate(("2", "1", "500m", "4", "500m", "3", "1", "250m", "2", "4", "1", "2")):
+            _submit(ada, f"finetune-{index:02}", cpu="2", memory="8Gi", gpu=gpu, time=f"{3 + index % 5}h")
+        _submit(ada, "notebook", cpu="1", memory="2Gi", type="interactive")
+        _submit(grace, "render-4k", cpu="48", memory="8Gi", on_insufficient="fail")
     for name, replicas in (("web", 12), ("search", 6), ("inference", 8)):
         _submit(client, name, cpu="2", memory="4Gi", kind="deployment", type="compute", replicas=replicas)
-    for index, gpu in enumerate(("2", "1", "500m", "4", "500m", "3", "1", "250m", "2", "4", "1", "2")):
-        _submit(client, f"finetune-{index:02}", cpu="2", memory="8Gi", gpu=gpu, time=f"{3 + index % 5}h")
-    _submit(client, "simulation", cpu="14", memory="8Gi", time="2h", replicas=_NODES, gang=True)
-    _submit(client, "notebook", cpu="1", memory="2Gi", type="interactive")
-    client.change_quota("project", "default", QuotaChange(limits={"cpu": 2000, "memory": "4Ti", "sessions": 200}))
+    _submit(client, "simulation", cpu="14", memory="8Gi", time="2h", replicas=_NODES - 10, gang=True)
+    _submit(client, "evaluation", cpu="30", memory="16Gi", time="3h", replicas=12)
+    client.change_quota("project", "default", QuotaChange(limits={"cpu": 1200, "memory": "2Ti", "sessions": 50}))
+    for project, cpus in (("default", 40), ("vision", 120), ("speech", 200)):
+        client.change_quota("project", project, QuotaChange(guaranteed={"cpu": cpus}, pool="simulated"))
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=4)
-    for index, purpose in enumerate(("Lecture on schedulers", "Robotics course", "Weekly benchmark")):
-        begin = start + timedelta(hours=3 * index)
+    for index, (purpose, count) in enumerate((("Lecture", 30), ("Robotics course", 12), ("Weekly benchmark", 8))):
         body = {
             "pool": "simulated",
-            "start": begin,
+            "start": start + timedelta(hours=3 * index),
             "duration": "2h",
             "resources": {"cpu": 6},
-            "count": 8,
+            "count": count,
             "purpose": purpose,
         }
         client.book(TimeslotRequest.model_validate(body))
     body = {"nodes": ["sim-06", "sim-07"], "start": start + timedelta(hours=9), "duration": "4h", "reason": "New disks"}
     client.create_maintenance(MaintenanceRequest.model_validate(body))
-    eventually(lambda: len(client.workloads(status="RUNNING").workloads) >= 30)
+    client.drain_node("sim-22", reason="New power supply")
+    eventually(lambda: client.workloads(status="RUNNING", everyone=True).total >= 45)
     eventually(lambda: all(slot.status != "REQUESTED" for slot in client.timeslots().timeslots))
 
 

@@ -280,6 +280,7 @@ function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose,
         {virtual.getVirtualItems().map((item) => {
           const row = rows[item.index] as Row;
           const amounts = free.get(row.node);
+          const part = 80 / Math.min(LANES, Math.max(1, row.lanes.length));
           return (
             <div key={row.node} className="row" style={{ transform: `translateY(${item.start}px)` }}>
               <Link to="/nodes/$name" params={{ name: row.node }}>
@@ -306,7 +307,7 @@ function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose,
                     .filter((span) => span.from < to && (span.to ?? to) > from)
                     .map((span) => {
                       const left = x(span.from);
-                      const style = { left: `${left}%`, width: `${Math.max(0.2, x(span.to ?? to) - left)}%`, top: `${8 + index * 28}%`, height: row.lanes.length > 1 ? "26%" : "70%" };
+                      const style = { left: `${left}%`, width: `${Math.max(0.2, x(span.to ?? to) - left)}%`, top: `${12 + index * part}%`, height: `${part - 4}%` };
                       const open = span.workload;
                       return open ? (
                         <button key={span.key} type="button" className={`span ${span.kind}${span.to === null ? " endless" : ""}`} style={style} title={span.detail} onClick={() => onOpen(open)}>
