@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from mooring.wire.agents.agent_protocol import DesiredTask, DeviceFact
+from mooring.wire.agents.agent_protocol import DeviceFact
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 _TOOL = "nvidia-smi"
 _SLOT = "gpu"

@@ -16,7 +16,8 @@ from mooring.agent.node import gpus
 from mooring.agent.node.usage_counters import Usage
 from mooring.agent.runtimes.contract import Measuring, Runtime
 from mooring.concurrency import backoff
-from mooring.wire.agents.agent_protocol import DesiredTask, Measures, TaskMeasure
+from mooring.wire.agents.agent_protocol import Measures, TaskMeasure
+from mooring.wire.agents.desired_tasks import DesiredTask
 
 log = structlog.get_logger(__name__)
 

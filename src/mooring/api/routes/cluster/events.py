@@ -34,9 +34,8 @@ _RETRY_MILLISECONDS = 1000
 # Then the client opens another one: streams move to the servers that are there by then.
 _MAX_STREAM_SECONDS = 900.0
 _MEDIA_TYPE = "text/event-stream"
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Server-sent events", "content": {_MEDIA_TYPE: {"schema": {"type": "string"}}}}
-}
+# Without a schema: readers of the description apply one to each event, not to the text of the stream.
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events", "content": {_MEDIA_TYPE: {}}}}
 
 Since = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="Cursor of the last known event")]
 Expand = Annotated[bool, Query(description="Include names and the details of decisions: filters, scores, selection")]
