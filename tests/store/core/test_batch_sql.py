@@ -1,5 +1,6 @@
 """Batch statements: any number of rows in one statement, in order, with errors for rejected rows."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -182,3 +183,54 @@ async def test_small_inserts_into_different_tables_are_one_round_trip(
     assert await names(database) >= {"first", "second"}
     async with database.read() as connection:
         assert (await connection.execute(select(projects.c.domain_id))).scalars().all() == [first["id"]]
+
+
+@on_postgresql
+async def test_notification_between_other_writes_is_delivered(database: Database):
+    first, second = domain("first"), domain("second")
+    project = {"id": new_id(), "name": "p", "number": 1_000_000, "domain_id": first["id"], "created_at": now()}
+
+    async def work(connection: Connection) -> None:
+        writes = Writes.on(connection)
+        batch_sql.insert(writes, domains, [first])
+        events.add(writes, [events.NewEvent("node", second["id"], 1, "added")], now())
+        batch_sql.insert(writes, projects, [project])
+        await writes.execute(connection)
+
+    received: asyncio.Queue[str] = asyncio.Queue()
+    async with database.read() as listener:
+        opened: Any = (await listener.get_raw_connection()).driver_connection
+
+        def heard(*notification: Any) -> None:
+            received.put_nowait(notification[-1])
+
+        await opened.add_listener(postgres.CHANNEL, heard)
+        await database.write(work)
+        async with asyncio.timeout(30):
+            assert "node" in await received.get()
+        await opened.remove_listener(postgres.CHANNEL, heard)
+
+
+@on_postgresql
+async def test_joined_writes_raise_where_one_of_them_does_not_find_its_rows(database: Database):
+    first, unknown = domain("first"), domain("unknown")
+    await database.write(lambda connection: connection.execute(domains.insert(), [first]))
+    renamed = [(first["id"], "renamed"), (unknown["id"], "unknown")]
+    rename = Statement(
+        "UPDATE domains AS d SET name = i.name FROM {rows} i WHERE d.id = i.id",
+        {"id": "uuid", "name": "text"},
+        only="domains",
+    )
+    project = {"id": new_id(), "name": "p", "number": 1_000_000, "domain_id": first["id"], "created_at": now()}
+
+    async def work(connection: Connection, expected: int) -> None:
+        writes = Writes.on(connection)
+        writes.add(rename, renamed, expected=expected)
+        batch_sql.insert(writes, projects, [project])
+        await writes.execute(connection)
+
+    with pytest.raises(NotAsExpected):
+        await database.write(lambda connection: work(connection, 2))
+    assert "renamed" not in await names(database)
+    await database.write(lambda connection: work(connection, 1))
+    assert "renamed" in await names(database)

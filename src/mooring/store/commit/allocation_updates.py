@@ -304,6 +304,7 @@ def _same_reservation(number: int) -> Statement:
         WHERE node_id IN (SELECT i.node_id FROM {{rows}} i) AND held + reserved + used + {asked} <= allocatable
         """,
         {"node_id": "uuid"},
+        only="node_resources",
         **{f"slot_{n}": "text" for n in range(number)},
         **{f"amount_{n}": "bigint" for n in range(number)},
     )
@@ -319,6 +320,7 @@ def _reservation(number: int) -> Statement:
         WHERE r.node_id = i.node_id AND r.held + r.reserved + r.used + {asked} <= r.allocatable
         """,
         {"node_id": "uuid"} | {f"amount_{n}": "bigint" for n in range(number)},
+        only="node_resources",
         **{f"slot_{n}": "text" for n in range(number)},
     )
 
@@ -342,6 +344,7 @@ def _ledger(
         f"UPDATE resource_allocations SET {', '.join(settings)}"
         " WHERE task_id IN (SELECT i.id FROM {rows} i) AND freed_at IS NULL",
         _TASK,
+        only="resource_allocations",
         at="timestamptz",
     )
 

@@ -25,6 +25,7 @@ _INCREASE = Statement(
     WHERE p.id = i.id AND p.placement_revision = i.number AND p.options ->> 'paused' IS NULL
     """,
     {"id": "uuid", "number": "bigint"},
+    only="pools",
 )
 
 

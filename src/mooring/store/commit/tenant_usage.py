@@ -44,6 +44,7 @@ _ADD = Statement(
     DO UPDATE SET reserved = tenant_resources.reserved + excluded.reserved, used = tenant_resources.used + excluded.used
     """,
     _DELTAS,
+    only="tenant_resources",
 )
 _UPDATE = Statement(
     f"""
@@ -51,6 +52,7 @@ _UPDATE = Statement(
     FROM {{rows}} i WHERE {_SAME}
     """,
     _DELTAS,
+    only="tenant_resources",
 )
 _LOCK = Statement(
     f"SELECT 1 FROM {{rows}} i JOIN tenant_resources r ON {_SAME} ORDER BY i.ordinal {{lock}}",

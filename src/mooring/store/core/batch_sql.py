@@ -54,6 +54,7 @@ _UPDATE = re.compile(r"^\s*UPDATE ")
 _PLAIN_WRITE = re.compile(
     r"\s*(?:INSERT INTO (\w+)\s+\([^()]*\)|SELECT (pg_notify)\([^()]*\))[^()]*\bFROM \{rows\} i\s*"
 )
+_SUBQUERY = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _PARAMETER = re.compile(r"\$(\d+)")
 _DIGITS = 32
 """The length of an id in hexadecimal."""
@@ -63,12 +64,17 @@ _encode = msgspec.json.Encoder(uuid_format="hex").encode
 class Statement:
     """SQL with `{rows}`, and `{name}` for single values; `rows` and `values` give the PostgreSQL types by name."""
 
-    def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
-        """`lock`: the text of `{lock}` on PostgreSQL. SQLite has one writer at a time and needs no locks."""
+    def __init__(
+        self, sql: str, rows: Mapping[str, str], *, lock: str = "", only: str | None = None, **values: str
+    ) -> None:
+        """`lock`: the text of `{lock}` on PostgreSQL. SQLite has one writer at a time and needs no locks.
+
+        `only`: the table that it writes, where it reads no other one.
+        """
         self._sql, self._lock = sql, lock
         plain = _PLAIN_WRITE.fullmatch(sql)
-        self.target: str | None = plain and (plain[1] or plain[2])
-        """The table of an INSERT of the given rows and nothing else, which can run together with those of others."""
+        self.target: str | None = only or (plain and (plain[1] or plain[2]))
+        """The only table that it reads and writes, so that it can run together with writes of others."""
         self._rows = tuple(rows.items())
         self._values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
@@ -168,6 +174,9 @@ class Update:
         self, head: str, where: str, rows: Mapping[str, str], *, always: str, changes: Mapping[str, str], **values: str
     ) -> None:
         self._head, self._where = head, where
+        own = not any(_SUBQUERY.search(text) for text in (where, always, *changes.values()))
+        self.target = head.split()[0] if own else None
+        """See `Statement.target`."""
         self._rows, self._values = rows, values
         self._always, self._changes = always, changes
         self._positions = {name: position for position, name in enumerate(rows)}
@@ -303,8 +312,8 @@ class Writes:
         `expected`: raise NotAsExpected unless this number of rows is written.
         """
         sql, parameters = statement.prepared(self.dialect, rows, values)
-        target = statement.target if isinstance(statement, Statement) and expected is None else None
-        self._prepared.append(_Prepared(sql, parameters, expected, target=target if len(rows) < _LARGE else None))
+        target = statement.target if len(rows) < _LARGE else None
+        self._prepared.append(_Prepared(sql, parameters, expected, target=target))
 
     def add_runs(self, statement: Statement, rows: Sequence[tuple[Any, ...]], *, alike: int, **values: Any) -> None:
         """As `add`, for rows with long runs of one value in the column `alike`, and often in others.
@@ -345,9 +354,14 @@ class Writes:
             return []
         if self.dialect == "postgresql":
             answers: list[Sequence[Sequence[Any]]] = []
-            for one in _in_few_round_trips(self._prepared):
+            for group in _in_few_round_trips(self._prepared):
+                one = group[0] if len(group) == 1 else _joined(group)
                 outcome = await execute(connection, one.sql, one.parameters)
-                answers += _checked(one, outcome.rows if one.is_query else [(outcome.rowcount,)])
+                if len(group) == 1:
+                    answers += _checked(one, outcome.rows if one.is_query else [(outcome.rowcount,)])
+                else:
+                    for part, number in zip(group, outcome.rows[0], strict=True):
+                        _checked(part, [(number,)])
             return answers
         opened: Any = driver_connection(connection)
         try:
@@ -358,10 +372,11 @@ class Writes:
         return made
 
 
-def _in_few_round_trips(prepared: Sequence[_Prepared]) -> list[_Prepared]:
-    """Join neighbours that insert into different tables into one statement of PostgreSQL.
+def _in_few_round_trips(prepared: Sequence[_Prepared]) -> list[list[_Prepared]]:
+    """Group neighbours that write different tables, and read no other, for one statement of PostgreSQL each.
 
-    Its foreign keys are checked at the end of the statement, so that rows may refer to each other.
+    Its foreign keys are checked at the end of the statement, so that rows may refer to each other. Its parts run in
+    their order, which is that of the locks that they take.
     """
     groups: list[list[_Prepared]] = []
     for one in prepared:
@@ -370,10 +385,11 @@ def _in_few_round_trips(prepared: Sequence[_Prepared]) -> list[_Prepared]:
             groups.append([one])
         else:
             groups[-1].append(one)
-    return [group[0] if len(group) == 1 else _joined(group) for group in groups]
+    return groups
 
 
 def _joined(group: Sequence[_Prepared]) -> _Prepared:
+    """Return the statement of a group. It returns how many rows each part has written."""
     sql = _joined_text(tuple((one.sql, len(one.parameters)) for one in group))
     return _Prepared(sql, tuple(value for one in group for value in one.parameters))
 
@@ -381,14 +397,16 @@ def _joined(group: Sequence[_Prepared]) -> _Prepared:
 @lru_cache(maxsize=256)
 def _joined_text(statements: tuple[tuple[str, int], ...]) -> str:
     """Return one statement for several, each given with the number of its parameters."""
-    texts: list[str] = []
+    parts: list[str] = []
     before = 0
-    for sql, number in statements:
-        texts.append(_PARAMETER.sub(partial(_renumbered, before), sql))
+    for position, (sql, number) in enumerate(statements):
+        text = _PARAMETER.sub(partial(_renumbered, before), sql)
+        # A SELECT, which notifies, is executed only because its rows are counted.
+        written = f"MATERIALIZED ({text})" if text.lstrip().startswith("SELECT") else f"({text} RETURNING 1)"
+        parts.append(f"part_{position} AS {written}")
         before += number
-    *others, last = texts
-    parts = ", ".join(f"part_{number} AS ({text})" for number, text in enumerate(others))
-    return f"WITH {parts} {last}"
+    counts = ", ".join(f"(SELECT count(*) FROM part_{position})" for position in range(len(parts)))
+    return f"WITH {', '.join(parts)} SELECT {counts}"
 
 
 def _renumbered(before: int, parameter: re.Match[str]) -> str:
