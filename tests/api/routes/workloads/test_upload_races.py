@@ -158,8 +158,8 @@ async def test_a_removal_finds_the_submission_in_progress_that_uses_the_upload(
     written, go_on = asyncio.Event(), asyncio.Event()
     submit: Callable[..., Awaitable[Any]] = new_workloads.submit
 
-    async def paused(*given: Any) -> Any:
-        result = await submit(*given)
+    async def paused(*given: Any, **options: Any) -> Any:
+        result = await submit(*given, **options)
         written.set()
         await go_on.wait()
         return result
