@@ -328,6 +328,41 @@ async def test_open_connections_end_on_every_server_with_their_credential(
     await assert_all_end(opened)
 
 
+@pytest.mark.parametrize(
+    ("by", "revoke"),
+    [("token", deactivate_user), ("token", revoke_each_login), ("keypair", deactivate_keypair)],
+)
+async def test_submissions_with_a_login_in_use_end_on_every_server_with_their_credential(
+    cluster: Cluster, by: str, revoke: Callable[[Cluster, str, str], None]
+) -> None:
+    name = f"submits-{by}-{revoke.__name__.replace('_', '-')}"
+    await asyncio.to_thread(make_user, cluster, name)
+    keypair, credential = "", cluster.token(name)
+    if by == "keypair":
+        with cluster.near.client(name) as client:
+            made = client.create_keypair(KeypairRequest(scope="work"))
+        keypair, credential = made.access_key, {"keypair": (made.access_key, made.secret)}
+    for server in (cluster.near, cluster.far):
+        async with cluster.client(server, credential) as client:
+            for _ in range(3):
+                assert await accepts_work(client)
+    await asyncio.to_thread(revoke, cluster, name, keypair)
+    async with cluster.client(cluster.near, credential) as client:
+        assert not await accepts_work(client), "at the server that revoked it, from the next request on"
+    async with cluster.client(cluster.far, credential) as client, asyncio.timeout(LONG_SECONDS):
+        while await accepts_work(client):
+            pass
+        assert not await accepts_work(client)
+
+
+async def accepts_work(client: AsyncClient) -> bool:
+    try:
+        await client.submit(WorkloadRequest.model_validate({"containers": [{"command": ["true"]}]}))
+    except NotAuthenticated:
+        return False
+    return True
+
+
 def test_servers_recheck_often_enough_for_the_documented_bound() -> None:
     # The rest is for the query itself and for the reason to reach the client.
     assert RECHECK_SECONDS + LAST_MESSAGE_SECONDS <= MAX_SECONDS / 2
