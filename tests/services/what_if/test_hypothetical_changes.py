@@ -16,12 +16,14 @@ from mooring.model.resources.slots import parse_amounts
 from mooring.model.tenancy.quotas import Scope
 from mooring.model.tenancy.tenants import Principal, Role
 from mooring.model.workloads.schedule import ScheduleOptions
+from mooring.services.administration.pools import PoolAdmin
 from mooring.services.queries.queries import Queries
 from mooring.services.what_if.what_if import WhatIf
 from mooring.simulation.what_if.process import Bounds
 from mooring.store.core.engine import Connection
 from mooring.store.tenancy import quotas
 from mooring.store.tenancy.quotas import QuotaChange
+from mooring.wire.cluster.pools import PoolChange
 from mooring.wire.cluster.what_if import WhatIfAnswer, WhatIfRequest, WorkloadEffect
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
@@ -197,6 +199,23 @@ async def test_unknown_nodes_and_pools_are_refused(harness: Harness):
             await ask(harness, **question)
     with pytest.raises(InvalidInput, match="rack=r9"):
         await ask(harness, fail_nodes={"selector": "rack=r9"})
+
+
+@on_sqlite
+async def test_policy_that_a_pool_cannot_have_is_refused_as_for_a_pool(harness: Harness):
+    await harness.node("n1")
+    changes: list[dict[str, Any]] = [
+        {"profile": "none"},
+        {"sequencer": "none"},
+        {"validators": {"none": []}},
+        {"default_time_seconds": 60, "max_time_seconds": 50},
+    ]
+    for change in changes:
+        with pytest.raises(InvalidInput) as as_change:
+            await PoolAdmin(harness.database).change("default", PoolChange.model_validate(change))
+        with pytest.raises(InvalidInput) as as_question:
+            await ask(harness, pools={"default": change})
+        assert (as_question.value.code, as_question.value.message) == (as_change.value.code, as_change.value.message)
 
 
 @on_sqlite

@@ -25,7 +25,7 @@ from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.model.tenancy.tenants import Principal
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.seconds import time_of
-from mooring.scheduling.plugins.profiles import Registry
+from mooring.services.administration.pools import check
 from mooring.services.queries.queries import Queries
 from mooring.services.what_if.reading import Found, read_state, scenario_of
 from mooring.simulation.scenario import Scenario
@@ -237,15 +237,12 @@ def _chosen(nodes: Sequence[Node], choice: NodeChoice | None) -> frozenset[str]:
 
 
 def _policies(present: Mapping[str, PoolPolicy], asked: Mapping[str, PoolChange]) -> dict[str, PoolPolicy]:
-    registry = Registry()
-    registry.discover()
     found: dict[str, PoolPolicy] = {}
     for name, change in asked.items():
         if name not in present:
             raise not_there(f"pool {name!r}")
         found[name] = changed(present[name], change)
-        registry.profile_of(found[name])
-        registry.sequencer(found[name])
+        check(found[name])
     return found
 
 
