@@ -71,6 +71,14 @@ async def test_added_nodes_start_pending_work_now_instead_of_after_the_running_w
 
 
 @on_sqlite
+async def test_equal_nodes_can_be_added_in_several_parts(harness: Harness):
+    await full_node(harness)
+    await submit(harness, "another", cpu=4)
+    answer = await ask(harness, add_nodes=[{"like": "n1"}, {"like": "n1"}])
+    assert answer.earlier == 2
+
+
+@on_sqlite
 async def test_cancelled_work_releases_its_capacity(harness: Harness):
     running = await full_node(harness)
     answer = await ask(harness, cancel=(running,))

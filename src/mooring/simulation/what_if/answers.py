@@ -111,7 +111,7 @@ def answer(scenario: Scenario, question: Question) -> Answer:
     if question.search is not None:
         found = _search(after, question.search, question.visible)
         if found.nodes:
-            copies = copies_of(after, question.search.like, found.nodes)
+            copies = copies_of(after.nodes, question.search.like, found.nodes)
             after = replace(after, nodes=[*after.nodes, *copies])
     results = replay(before), replay(after)
     effects = _effects(before, question, *results)
@@ -142,7 +142,7 @@ def _search(scenario: Scenario, search: Search, visible: frozenset[int] | None) 
     tries: dict[int, float | None] = {}
 
     def suffices(number: int) -> bool:
-        nodes = [*scenario.nodes, *copies_of(scenario, search.like, number)] if number else scenario.nodes
+        nodes = [*scenario.nodes, *copies_of(scenario.nodes, search.like, number)] if number else scenario.nodes
         grown = replace(scenario, nodes=nodes)
         tries[number] = p95 = _waits(grown, replay(grown), visible).p95
         return p95 is not None and p95 <= search.p95_wait_seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -39,7 +39,7 @@ def apply(scenario: Scenario, changes: Changes) -> Scenario:
     assert live is not None
     nodes = [replace(node, schedulable=False) if node.name in changes.drain else node for node in scenario.nodes]
     for like, number in changes.add_nodes:
-        nodes += copies_of(scenario, like, number)
+        nodes += copies_of(nodes, like, number)
     faults = list(scenario.faults)
     if changes.fail:
         faults.append(Fault(tuple(sorted(changes.fail)), live.at))
@@ -61,12 +61,12 @@ def apply(scenario: Scenario, changes: Changes) -> Scenario:
     )
 
 
-def copies_of(scenario: Scenario, like: str, number: int) -> list[Node]:
-    """Return empty nodes like the one of this name."""
-    model = next((node for node in scenario.nodes if node.name == like), None)
+def copies_of(nodes: Sequence[Node], like: str, number: int) -> list[Node]:
+    """Return empty nodes like the one of this name, with names that none of the nodes has."""
+    model = next((node for node in nodes if node.name == like), None)
     if model is None:
         raise InvalidInput(f"there is no node {like!r}", code="invalid-what-if")
-    taken = {node.name for node in scenario.nodes}
+    taken = {node.name for node in nodes}
     names = (f"{like}+{each}" for each in range(1, number + len(taken) + 1))
     free = [name for name in names if name not in taken][:number]
     devices = {slot: tuple(replace(each, taken=0) for each in found) for slot, found in model.devices.items()}
