@@ -68,8 +68,8 @@ async def test_the_leader_stores_the_demand_of_pools_that_place_by_it(harness: H
     assert row is not None
     shown = pool_view(row).learned_demand
     assert [(each.request["gpu"], each.models, each.percent) for each in shown] == [
-        ("1", ["A100"], 97.1),
-        ("0.5", [], 2.9),
+        ("1", ["A100"], 83.3),
+        ("0.5", [], 16.7),
     ]
 
 

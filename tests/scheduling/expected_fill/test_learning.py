@@ -26,14 +26,15 @@ def takeovers(shares: list[int]) -> list[int]:
 def test_equal_demand_is_taken_over_until_it_rests_on_many_arrivals():
     random = Random(7)
     shares = [random.choice((100, 200, 200, 500, 1000, 1000, 1000, 2000)) for _ in range(5 * WINDOW)]
-    assert takeovers(shares) == [FIRST, REFRESH, 2 * REFRESH, 3 * REFRESH]
+    doublings = [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, 16 * FIRST]
+    assert takeovers(shares) == [*doublings, REFRESH, 2 * REFRESH, 3 * REFRESH]
 
 
 def test_changed_demand_is_taken_over_soon():
     random = Random(8)
     before = [random.choice((200, 500, 1000)) for _ in range(2 * WINDOW)]
     after = [random.choice((250, 2000)) for _ in range(WINDOW)]
-    assert takeovers([*before, *after])[4:] == [
+    assert takeovers([*before, *after])[8:] == [
         2 * WINDOW + REFRESH,
         2 * WINDOW + 2 * REFRESH,
         2 * WINDOW + 3 * REFRESH,

@@ -1,8 +1,9 @@
 """The demand of a pool, learned from the workloads that arrive unless typical requests are set.
 
-It is the requests of the newest WINDOW workloads. After the first FIRST of them and after every REFRESH it is taken
-over, if it rests on half as many workloads again or if the requests have changed beyond chance. Otherwise the demand
-stays as it is, and with it everything computed for it.
+It is the requests of the newest WINDOW workloads. After the first FIRST of them, whenever their number has doubled, and
+after every REFRESH it is taken over, if it rests on half as many workloads again or if the requests have changed beyond
+chance. Otherwise the demand stays as it is, and with it everything computed for it. The first placements on an empty
+cluster decide much, and even a few requests tell more than a guess.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mooring.scheduling.cluster.typical_requests import MOST_WEIGHT, TypicalRequ
 
 WINDOW = 2_000
 REFRESH = 500
-FIRST = 100
+FIRST = 16
 _MOST_SEEN = 50_000
 """Workloads remembered, so that one that is tried again is not another arrival."""
 _MOST_TASKS = MOST_WEIGHT // WINDOW
@@ -46,8 +47,7 @@ class ArrivedRequests:
         seen, id = self._seen, workload.id
         if id in seen:
             return None
-        due = self._arrived == FIRST or (self._arrived > 0 and self._arrived % REFRESH == 0)
-        learned = self._changed() if due else None
+        learned = self._changed() if _is_due(self._arrived) else None
         if len(seen) >= _MOST_SEEN:
             del seen[next(iter(seen))]
         seen[id] = None
@@ -69,6 +69,13 @@ class ArrivedRequests:
         for request, tasks in self._newest:
             counted[request] += tasks
         return tuple(TypicalRequest(dict(request), tasks, models) for (request, models), tasks in counted.items())
+
+
+def _is_due(arrived: int) -> bool:
+    """Return whether the demand may be taken over: at FIRST, at its doublings, and at the multiples of REFRESH."""
+    if arrived >= REFRESH:
+        return arrived % REFRESH == 0
+    return arrived >= FIRST and arrived % FIRST == 0 and (arrived // FIRST).bit_count() == 1
 
 
 def has_changed(before: Counter[Request], arrivals: Counter[Request]) -> bool:
