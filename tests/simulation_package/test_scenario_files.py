@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from mooring.model.errors import InvalidInput
+from mooring.model.policy.defragmentation import Gain
 from mooring.model.policy.pools import HeadOfLine
 from mooring.model.policy.preemption import VictimScope
 from mooring.model.tenancy.quotas import Scope
 from mooring.simulation.engine import replay
 from mooring.simulation.inputs.scenario_files.loading import read_scenario, scenario_of
 from mooring.simulation.inputs.scenario_files.schema import schema
-from mooring.simulation.scenario import Scenario
+from mooring.simulation.scenario import Defragmentation, Scenario
 
 WHOLE = """
 seed: 7
@@ -73,6 +74,14 @@ def test_same_seed_gives_the_same_result(tmp_path: Path):
 def test_fault_of_a_label_hits_all_nodes_that_have_it(tmp_path: Path):
     scenario = load(tmp_path, WHOLE + "faults: [{labels: {rack: r1}, at: 1h, back: 2h}]\n")
     assert [(fault.nodes, fault.at, fault.back_at) for fault in scenario.faults] == [(("gpu-0", "gpu-1"), 3600, 7200)]
+
+
+def test_defragmentation_is_read(tmp_path: Path):
+    rule = "defragmentation: [{every: 6h, moves: 4, gain: drain-nodes, max_lost: 30m}]\n"
+    (found,) = load(tmp_path, WHOLE + rule).defragmentation
+    assert found == Defragmentation("default", 21_600, 4, Gain.DRAIN_NODES, 1800)
+    with pytest.raises(InvalidInput, match=r"defragmentation\.0\.every"):
+        load(tmp_path, WHOLE + "defragmentation: [{every: 0}]\n")
 
 
 def test_booking_is_read(tmp_path: Path):

@@ -6,10 +6,8 @@ their run time is over. At one time, jobs end first, then nodes are lost or retu
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -30,18 +28,18 @@ from mooring.scheduling.cluster.footprints import Footprint
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.explain.explanation import forget
 from mooring.simulation.bookings import Bookings
+from mooring.simulation.defragmentation import planned_moves
+from mooring.simulation.garbage_collection import less_garbage_collection
 from mooring.simulation.gpus import Gpus
 from mooring.simulation.jobs import DEFAULT_POOL, Job, workload_of
 from mooring.simulation.live_state import Live, RunningPart, occupy, reserve
 from mooring.simulation.outcomes import Attempt, Cause, JobOutcome, Placed, Result, Status
 from mooring.simulation.pools import Pools
-from mooring.simulation.scenario import Fault, Scenario, check, with_task_limits
+from mooring.simulation.scenario import Defragmentation, Fault, Scenario, check, with_task_limits
 from mooring.simulation.tenants import LiveTenants, Tenants, guarantees_of
 
 _FULL_PASS_SECONDS = 30
 """A server tries all pending work this often (`reconcile_interval`), since priorities and shares change with time."""
-
-_COLLECTION_THRESHOLDS = (200_000, 20, 100)
 
 Progress = Callable[[float], None]
 """Called with the finished part of the jobs, from 0 to 1."""
@@ -59,7 +57,7 @@ def replay(scenario: Scenario, progress: Progress | None = None) -> Result:
     Raise InvalidInput for an option of a pool that the simulation does not model.
     """
     check(scenario)
-    with _with_less_garbage_collection():
+    with less_garbage_collection():
         return Replay(scenario).run(progress)
 
 
@@ -128,6 +126,8 @@ class Replay:
             self._at(fault.at, lambda fault=fault: self._lose(fault))  # type: ignore[misc]
             if fault.back_at is not None:
                 self._at(fault.back_at, lambda fault=fault: self._restore(fault))  # type: ignore[misc]
+        for rule in scenario.defragmentation:
+            self._at(rule.every_seconds, lambda rule=rule: self._defragment(rule))  # type: ignore[misc]
         for booking in scenario.bookings:
             self._at(booking.end, lambda name=booking.name: self._end_booking(name))  # type: ignore[misc]
         if live is not None:
@@ -218,7 +218,8 @@ class Replay:
             self._in_booking.setdefault(job.booking, set()).add(job.number)
         self._wait(job, attempt=1)
 
-    def _wait(self, job: Job, attempt: int) -> None:
+    def _wait(self, job: Job, attempt: int, target: str | None = None) -> None:
+        """Queue a job. `target`: the node that it prefers to all others."""
         policy, estimates = self._scenario.pools[job.pool], self._scenario.estimates
         fails = policy.on_insufficient is OnInsufficient.FAIL
         workload = workload_of(
@@ -228,6 +229,8 @@ class Replay:
             on_insufficient=OnInsufficient.FAIL if fails else OnInsufficient.WAIT,
             bookings=self._bookings.ids,
         )
+        if target is not None:
+            workload = replace(workload, constraints=replace(workload.constraints, designated=frozenset((target,))))
         workload = with_prediction(workload, self._predictors.get(job.pool))
         self._waiting[job.number] = workload
         self._queue.admit(workload)
@@ -419,6 +422,30 @@ class Replay:
                 self._leave(number, Status.EXPIRED)
         self._bookings.release(name)
 
+    # --- defragmentation ---
+
+    def _defragment(self, rule: Defragmentation) -> None:
+        """Move jobs of a pool by a plan, up to the first that does not start on its new node."""
+        if self._ends or self._position < len(self._arrivals):
+            self._at(self._now + rule.every_seconds, lambda: self._defragment(rule))
+        # Work that fits without moves starts first.
+        self._schedule()
+        running = [
+            (running.decision, running.start, self._outcomes[running.number].job) for running in self._running.values()
+        ]
+        admission = self._tenants.admission(time_of(self._now))
+        pending = self._pools.queue_order(rule.pool, self._waiting.values(), admission)
+        profile = self._pools.scheduler(rule.pool).profile
+        for move in planned_moves(self._cluster, profile, rule, running, pending, self._now):
+            number = self._number(move.workload_id)
+            self._stop(number, Cause.MOVED)
+            outcome = self._outcomes[number]
+            self._wait(outcome.job, attempt=len(outcome.attempts) + 1, target=move.target)
+            self._schedule()
+            moved = self._running.get(number)
+            if moved is None or moved.decision.placements[0].node_name != move.target:
+                return
+
     # --- nodes ---
 
     def _lose(self, fault: Fault) -> None:
@@ -570,23 +597,3 @@ class Replay:
                 self._outcomes[running.number].status = Status.RUNNING
         outcomes = [self._outcomes[job.number] for job in self._scenario.jobs]
         return Result(outcomes, start, end, self._gpus.samples, self._bookings.outcomes, self._placed)
-
-
-@contextmanager
-def _with_less_garbage_collection() -> Iterator[None]:
-    """Search for cyclic garbage less often: a replay makes few cycles, and each search visits many objects.
-
-    Objects that the caller has frozen stay so.
-    """
-    before = gc.get_threshold()
-    frozen_by_caller = gc.get_freeze_count() > 0
-    if not frozen_by_caller:
-        gc.collect()
-        gc.freeze()
-    gc.set_threshold(*_COLLECTION_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        if not frozen_by_caller:
-            gc.unfreeze()

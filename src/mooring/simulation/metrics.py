@@ -65,6 +65,8 @@ class Figures:
     preemptions: int = 0
     node_losses: int = 0
     """Attempts that ended with their node."""
+    moves: int = 0
+    """Attempts that ended with a move to another node."""
     deadlines: int = 0
     """Jobs with a deadline."""
     deadline_hits: int = 0
@@ -100,6 +102,7 @@ def figures_of(result: Result, scenario: Scenario) -> Figures:
         statuses=dict(sorted(Counter(each.status.value for each in outcomes).items())),
         preemptions=sum(each.preemptions for each in outcomes),
         node_losses=sum(each.node_losses for each in outcomes),
+        moves=sum(each.moves for each in outcomes),
         deadlines=len(with_deadline),
         deadline_hits=sum(is_in_time(each) for each in with_deadline),
         fairness=_jain([each.share_over_entitlement for each in tenants]),

@@ -33,6 +33,8 @@ class Cause(StrEnum):
     PREEMPTED = "preempted"
     NODE_LOST = "node-lost"
     BOOKING_OVER = "booking-over"
+    MOVED = "moved"
+    """Defragmentation moved it to another node, where it started again."""
     NOT_ENDED = "not-ended"
 
 
@@ -81,6 +83,10 @@ class JobOutcome:
     @property
     def node_losses(self) -> int:
         return sum(attempt.cause is Cause.NODE_LOST for attempt in self.attempts)
+
+    @property
+    def moves(self) -> int:
+        return sum(attempt.cause is Cause.MOVED for attempt in self.attempts)
 
 
 class Placed(NamedTuple):

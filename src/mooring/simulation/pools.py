@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from mooring.model.policy.pools import HeadOfLine, PoolPolicy
@@ -62,6 +62,13 @@ class Pools:
 
     def scheduler(self, pool: str) -> Scheduler:
         return self._schedulers[pool]
+
+    def queue_order(self, pool: str, waiting: Iterable[Workload], admission: Admission | None) -> Sequence[Workload]:
+        """Return the waiting work of a pool in queue order."""
+        factors = self.factors.get(pool, NO_FACTORS)
+        return self._schedulers[pool].queue_order(
+            pool, waiting, time_of(self.now), admission=admission, factors=factors
+        )
 
     def place(self, taken: Sequence[Workload], now: datetime) -> list[Pass]:
         """Run a pass over every pool that has work to try. Workloads without a placement return to the queue."""

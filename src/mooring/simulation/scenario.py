@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
+from mooring.model.policy.defragmentation import Gain
 from mooring.model.policy.pools import Expectation, PoolPolicy
 from mooring.model.resources.slots import Amounts
 from mooring.model.tenancy.quotas import Scope
@@ -91,6 +92,19 @@ class Booking:
 
 
 @dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """Running jobs of a pool are moved at intervals; each starts again on its new node."""
+
+    pool: str
+    every_seconds: int
+    moves: int
+    """The maximum at a time."""
+    gain: Gain = Gain.GPU
+    max_lost_seconds: int = 3600
+    """Jobs that have run for longer stay."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     nodes: Sequence[Node]
     jobs: Sequence[Job]
@@ -98,6 +112,7 @@ class Scenario:
     tenants: Sequence[TenantRules] = ()
     faults: Sequence[Fault] = ()
     bookings: Sequence[Booking] = ()
+    defragmentation: Sequence[Defragmentation] = ()
     until: int | None = None
     """The simulation ends at this time; None: with its last event."""
     estimates: Estimates = field(default_factory=TimeLimits)
@@ -126,6 +141,9 @@ def check(scenario: Scenario) -> None:
     names = {node.name for node in scenario.nodes}
     if len(names) < len(scenario.nodes):
         raise InvalidInput("two nodes have the same name", code="invalid-scenario")
+    for rule in scenario.defragmentation:
+        if rule.pool not in scenario.pools:
+            raise InvalidInput(f"defragmentation: there is no pool {rule.pool!r}", code="invalid-scenario")
     for fault in scenario.faults:
         if unknown := sorted(set(fault.nodes) - names):
             raise InvalidInput(f"a fault names node {unknown[0]!r}, which does not exist", code="invalid-scenario")

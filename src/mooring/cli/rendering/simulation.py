@@ -56,6 +56,8 @@ def details(figures: Figures) -> list[str]:
     lines: list[str] = []
     if figures.preemptions or figures.node_losses:
         lines.append(f"Preempted: {figures.preemptions}; lost with a node: {figures.node_losses}")
+    if figures.moves:
+        lines.append(f"Moved by defragmentation: {figures.moves}")
     if figures.deadlines:
         hits = figures.deadline_hits
         lines.append(f"Deadlines met: {hits} of {figures.deadlines} ({hits / figures.deadlines:.1%})")

@@ -102,6 +102,7 @@ def compared_figures(figures: Figures) -> dict[str, float]:
         "never_started": float(figures.never_started),
         "fairness": figures.fairness,
         "preemptions": float(figures.preemptions),
+        "moves": float(figures.moves),
     }
     found |= {f"{slot}_utilisation": value for slot, value in sorted(figures.utilisation.items())}
     if figures.deadlines:

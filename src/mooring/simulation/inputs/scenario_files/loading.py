@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
+from mooring.model.policy.defragmentation import Gain
 from mooring.model.policy.pools import PoolPolicy
 from mooring.model.resources.slots import parse_amounts
 from mooring.model.tenancy.quotas import Scope
@@ -19,6 +20,7 @@ from mooring.simulation.estimates import ActualRunTimes, TimeLimits
 from mooring.simulation.inputs.nodes import MOST_NODES, new_node, read_nodes
 from mooring.simulation.inputs.scenario_files.schema import (
     BookingPart,
+    DefragmentationPart,
     FaultPart,
     NodesPart,
     ScenarioFile,
@@ -27,7 +29,7 @@ from mooring.simulation.inputs.scenario_files.schema import (
 from mooring.simulation.inputs.text_files import MOST_JOBS, lines_of, opened
 from mooring.simulation.inputs.workloads import jobs_of, seconds
 from mooring.simulation.jobs import Job
-from mooring.simulation.scenario import Booking, Fault, Scenario, TenantRules, check
+from mooring.simulation.scenario import Booking, Defragmentation, Fault, Scenario, TenantRules, check
 from mooring.wire.cluster.pool_changes import changed
 
 _MOST_CHARACTERS = 1 << 24
@@ -76,6 +78,7 @@ def scenario_of(
         tenants=[_tenant(each) for each in file.tenants],
         faults=[_fault(each, nodes) for each in file.faults],
         bookings=[_booking(each) for each in file.bookings],
+        defragmentation=[_defragmentation(each) for each in file.defragmentation],
         until=None if file.until is None else seconds(file.until),
         estimates=ActualRunTimes() if file.estimates == "actual" else TimeLimits(),
     )
@@ -142,6 +145,10 @@ def _booking(part: BookingPart) -> Booking:
     if end <= start:
         raise _invalid(f"booking {part.name!r} ends before it begins")
     return Booking(part.name, part.pool, start, end, parse_amounts(part.resources), part.count, seconds(part.lead))
+
+
+def _defragmentation(part: DefragmentationPart) -> Defragmentation:
+    return Defragmentation(part.pool, seconds(part.every), part.moves, Gain(part.gain), seconds(part.max_lost))
 
 
 def _place(location: Sequence[int | str]) -> str:

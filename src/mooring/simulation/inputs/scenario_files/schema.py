@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from mooring.model.policy.defragmentation import MAX_MOVES
+from mooring.wire.cluster.defragmentation import GainName
 from mooring.wire.cluster.pools import PoolChange
 from mooring.wire.fields import MAX_LABELS, LabelName, Name, Quantity, Request, ShortText, SlotName
 from mooring.wire.workloads.sessions import Duration
@@ -223,6 +225,18 @@ class BookingPart(_Part):
     """Time before its start from which its capacity is reserved."""
 
 
+class DefragmentationPart(_Part):
+    """Moves of running jobs at intervals, as `mooring defrag plan --apply` makes them."""
+
+    pool: Name = "default"
+    every: Duration
+    moves: Annotated[int, Field(ge=1, le=MAX_MOVES)] = 10
+    """Maximum number of moves at a time."""
+    gain: GainName = "gpu"
+    max_lost: Duration = "1h"
+    """Jobs that have run for longer stay: a moved job starts again."""
+
+
 class ScenarioFile(_Part):
     """A scenario of `mooring simulate`."""
 
@@ -239,6 +253,7 @@ class ScenarioFile(_Part):
     tenants: Annotated[list[TenantPart], Field(max_length=100_000)] = []
     faults: Annotated[list[FaultPart], Field(max_length=10_000)] = []
     bookings: Annotated[list[BookingPart], Field(max_length=1000)] = []
+    defragmentation: Annotated[list[DefragmentationPart], Field(max_length=256)] = []
 
 
 def schema() -> dict[str, Any]:
