@@ -6,8 +6,10 @@ import csv
 import json
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
+from mooring.simulation.outputs import job_table
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer
 
@@ -57,6 +59,32 @@ def test_names_of_a_trace_are_no_formulas_in_the_table_of_jobs(anonymous: Moorin
     assert anonymous("simulate", "--trace", str(path), "--cpu", "4", "--jobs", str(jobs)).exit_code == 0
     [row] = csv.DictReader(jobs.open())
     assert row["user"] == "'=HYPERLINK(1)"
+
+
+def test_simulate_writes_the_same_rows_as_parquet(anonymous: Mooring, log: Path, tmp_path: Path) -> None:
+    parquet, text = tmp_path / "jobs.parquet", tmp_path / "jobs.csv"
+    for path in (parquet, text):
+        assert anonymous("simulate", "--trace", str(log), "--cpu", "4", "--jobs", str(path)).exit_code == 0
+    table = pyarrow.parquet.read_table(parquet)
+    assert [str(table.schema.field(name).type) for name in ("job", "start", "planned_start", "bounded_slowdown")] == [
+        "string",
+        "int64",
+        "int64",
+        "double",
+    ]
+    shown = [{name: "" if value is None else str(value) for name, value in row.items()} for row in table.to_pylist()]
+    with text.open(newline="") as file:
+        assert shown == list(csv.DictReader(file))
+
+
+def test_parquet_without_its_library_is_refused_before_the_simulation(
+    anonymous: Mooring, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_table, "find_spec", lambda name: None)
+    jobs = tmp_path / "jobs.parquet"
+    result = anonymous("simulate", "--trace", str(log), "--cpu", "4", "--jobs", str(jobs))
+    assert (result.exit_code, result.stdout, jobs.exists()) == (2, "", False)
+    assert "install mooring[parquet]" in result.stderr
 
 
 def test_wrong_line_is_named_and_no_file_is_written(anonymous: Mooring, log: Path, tmp_path: Path) -> None:

@@ -88,7 +88,10 @@ def simulate(
         int | None,
         typer.Option(metavar="N", min=1, max=256, help="With --compare: parallel processes (default one per CPU)."),
     ] = None,
-    jobs: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV file to write with a row per job.")] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write with a row per job: CSV, or Parquet for NAME.parquet."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="HTML file to write with charts; it loads nothing else.")
     ] = None,
@@ -141,8 +144,10 @@ def _run(scenario: Scenario, title: str, jobs: Path | None, report: Path | None,
     from mooring.cli.rendering.simulation import show_figures
     from mooring.simulation.engine import replay
     from mooring.simulation.metrics import figures_of
-    from mooring.simulation.outputs.job_table import write_jobs
+    from mooring.simulation.outputs.job_table import check_path, write_jobs
 
+    if jobs is not None:
+        check_path(jobs)
     with Progress(quiet=not sys.stderr.isatty()) as progress:
         result = replay(scenario, lambda part: progress.show(f"Simulating {len(scenario.jobs):,} jobs: {part:.0%}"))
     if jobs is not None:
