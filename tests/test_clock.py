@@ -1,4 +1,4 @@
-"""The clock that system tests give to servers: its date is where the test moved it, and goes on from there."""
+"""The clock that system tests give to servers: its date is moved by the test and runs on from there."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -360,7 +360,7 @@ async def test_an_acknowledged_end_is_not_said_again_nor_started_again(server: F
 
 async def test_an_agent_waits_for_a_server_that_is_not_there_yet(node_folder: Path):
     late = FakeServer()
-    # A place that is taken, so that nobody else gets it, and where nobody answers.
+    # A bound port that no server listens on.
     place = socket.socket()
     place.bind(("127.0.0.1", 0))
     late.url = f"http://127.0.0.1:{place.getsockname()[1]}"

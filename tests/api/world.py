@@ -107,7 +107,7 @@ class FakeLogs:
 
 
 class WatchedSignal(Signal):
-    """A signal that tells when somebody waits for it."""
+    """A signal that reports when a request waits for it."""
 
     def __init__(self) -> None:
         super().__init__()

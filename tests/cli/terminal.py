@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 MOORING = [sys.executable, "-c", "from mooring.cli import main; main()"]
 # The terminal must be the controlling one, or Ctrl-C is only a byte.
-# Whoever runs the tests in the background has Ctrl-C ignored, and what is started inherits that; a terminal does not.
+# Background processes ignore Ctrl-C, and their children inherit that; a terminal does not.
 _TAKE_TERMINAL = (
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"

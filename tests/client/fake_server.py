@@ -213,7 +213,7 @@ class FakeServer:
         self.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=1, outlooks=[])
         self.what_if: WhatIfAnswer | None = None
         self.undrained: set[str] = set()
-        """Nodes that somebody resumes as soon as they are drained."""
+        """Nodes that are resumed as soon as they are drained."""
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
         self.refuse_next: dict[tuple[str, str], list[Refusal]] = {}

@@ -1,4 +1,4 @@
-"""Locks by key: one task reads an entry that many miss, and nothing is kept of keys that nobody uses."""
+"""Locks by key: one task reads an entry that many miss, and unused keys take no memory."""
 
 import asyncio
 

@@ -48,7 +48,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def open_page(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
-    """A function that opens a page in a browser profile of its own, as somebody else's machine would."""
+    """A function that opens a page in a new browser profile, as another machine would."""
     opened = []
     problems: list[str] = []
     expected = request.node.get_closest_marker("expects_failed_requests") is not None

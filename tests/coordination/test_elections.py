@@ -191,7 +191,7 @@ async def test_every_kind_of_coordination_continues_with_a_higher_term(postgresq
         lease = await kind.campaign()
         terms.append(await candidate.begin_term(lease.claim))
         await lease.resign()
-    # An etcd that was made anew knows nothing of what was before.
+    # A new etcd has no earlier data.
     with running_etcd() as another:
         client = EtcdClient([_address(another.endpoint)])
         lease = await EtcdElection(client, "me", LONG, key=key).campaign()
@@ -211,7 +211,7 @@ async def test_a_leader_that_froze_in_the_middle_of_a_commit_is_ended_by_its_suc
     async def commit() -> None:
         async with frozen.engine.begin() as connection:
             await leadership.check_term(connection, term)
-            # Its term is locked, and it does not go on.
+            # Its term is locked, and it does not continue.
             assert await asyncio.wait_for(Leadership(living, "living").begin_term(), LONG) > term
             await leadership.check_term(connection, term)
 

@@ -85,7 +85,7 @@ async def _client(host: EtcdHost) -> AsyncIterator[EtcdClient]:
 
 
 async def _watched(host: EtcdHost) -> None:
-    """Return once somebody watches a key."""
+    """Return once a key is watched."""
     async with aiohttp.ClientSession(f"http://{host.address}") as session, asyncio.timeout(PATIENT):
         while True:
             async with session.get("/metrics") as answer:
@@ -238,7 +238,7 @@ async def test_etcd_away_for_long_enough_leaves_the_election_to_the_database_and
         assert lease.claim.kind == "database"
         async with _stored(lease):
             await asyncio.to_thread(etcd.start)
-            # Whoever gets the key first: the leader stays, or gives up and then the other leads. Never both.
+            # Either server may get the key first: the leader stays, or resigns and then the other leads. Never both.
             (other,) = (each for each in campaigns if each is not elected)
             await _until(lambda: _owner(first))
             for election in with_fallback:

@@ -89,7 +89,7 @@ async def test_topics_that_can_wait_are_signalled_together_and_later():
 async def listening(database: Database) -> AsyncIterator[Signal]:
     signal = Signal()
     task = asyncio.create_task(postgres.listen(database.url, signal))
-    # The first one says that somebody listens now.
+    # The first one says that there is a listener.
     await signal.wait(LONG, 0)
     yield signal
     task.cancel()
@@ -140,7 +140,7 @@ async def test_a_lost_connection_is_reopened_and_sends_a_signal(database: Databa
             " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
         )
         assert ended.scalar_one() == 1
-    # What was committed while nobody listened is looked for at once.
+    # Commits made without a listener are looked for at once.
     seen_again = await listening.wait(LONG, seen)
     assert seen_again > seen
     await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], now()))

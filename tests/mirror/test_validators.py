@@ -1,4 +1,4 @@
-"""Validators of installed packages are found, and one that hangs keeps nobody waiting."""
+"""Validators of installed packages are found, and one that hangs delays no other."""
 
 import threading
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The slow, obviously correct placer: one task after the other, every node looked at, every placed task counted anew.
+"""The slow, obviously correct placer: for each task, every node is examined and every placed task is counted.
 
 No columns, no cache, no arrays. It shares the model's nouns and its label rules with what it is compared with.
 """

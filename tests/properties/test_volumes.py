@@ -79,7 +79,7 @@ class History:
                     await self.harness.move(task, TaskStatus.CANCELLED, freed=True)
 
     async def unsettle(self) -> None:
-        """A volume goes and comes anew, or a node is removed and another comes under its name."""
+        """A volume is removed and created again, or a node is replaced by another of the same name."""
         if self.random.random() < 0.6:
             volume = self.random.choice(await self.living())
             if volume.mounted_by:

@@ -1,4 +1,4 @@
-"""A flood of requests costs the flow that sends it, and nobody else: the quiet user is never refused."""
+"""A flood of requests costs only the flow that sends it: the quiet user is never refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(params=["token", "keypair"])
 def quiet(server: Server, request: pytest.FixtureRequest) -> list[Headers]:
-    """Credentials of the quiet user; keypairs that nobody has used yet."""
+    """Credentials of the quiet user; unused keypairs."""
     if request.param == "token":
         return [server.credential("quiet")]
     with server.client("quiet") as client:

@@ -1,4 +1,4 @@
-"""Attacks on logins: guessing, locking somebody out, choosing one's address, and filling the database with failures."""
+"""Attacks on logins: guessing, locking users out, forging addresses, and filling the database with failures."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _check(server: Server, admin: Any, scope: str, deactivate: Any, activate: An
     )
     assert reason["details"]["scope"] == scope
     assert admin.workload(waiting).status == "PENDING"
-    # What ran before goes on: an admin ends it, if that is what is wanted.
+    # Running work continues until an admin ends it.
     assert admin.workload(running).status == "RUNNING"
     activate()
     eventually(lambda: admin.workload(waiting).status == "RUNNING")

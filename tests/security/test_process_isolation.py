@@ -36,7 +36,7 @@ async def said(node: Node, *command: str, project: int = 7, **fields: object) ->
 
 
 async def running(node: Node, *command: str, project: int = 1) -> DesiredTask:
-    """A task that has printed `up` and goes on."""
+    """A task that has printed `up` and keeps running."""
     task = order("sh", "-c", f"{' '.join(command)}; echo up; exec sleep 1000", owner=owner(project))
     await node.runtime.start(task)
     log = node.folder(task) / "output-0.log"
@@ -46,7 +46,7 @@ async def running(node: Node, *command: str, project: int = 1) -> DesiredTask:
 
 
 async def executed(node: Node, task: DesiredTask, *command: str, terminal: bool = False) -> tuple[str, int | None]:
-    """The output and exit code of a command that somebody runs in the task."""
+    """Return the output and exit code of a command in the task."""
     reached = await node.runtime.reach(task.task_id, None, Exec(command=list(command), terminal=terminal))
     assert isinstance(reached, Command)
     output = b""

@@ -149,7 +149,7 @@ class Opened:
                     await asyncio.sleep(0.1)
 
     async def _upload(self) -> None:
-        """An archive that goes on without an end."""
+        """An endless archive."""
         begun = asyncio.Event()
 
         async def archive() -> AsyncIterator[bytes]:

@@ -73,7 +73,7 @@ async def test_a_copy_from_sqlite_to_postgresql_is_complete_and_continues_there(
     harness = await Harness.open(target)
     # What is sealed is copied as it is.
     assert await opened(target, harness.principal.project_id, some_keys(), "db") == [b"what db says", b"word"]
-    # Numbers go on after those that were copied.
+    # Numbers continue after the copied ones.
     await harness.submit("another", cpu="1")
     assert (await database_copy.count(target))["workloads"] == 3
     await target.close()

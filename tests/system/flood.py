@@ -59,7 +59,7 @@ def request(method: str, path: str, headers: Mapping[str, str], body: object = N
 
 
 def flood(url: str, requests: Sequence[bytes], per_second: float, seconds: float) -> Answers:
-    """Send these, one after the other and then anew, at this rate."""
+    """Send these in a cycle at this rate."""
     found = Answers()
     with ProcessPoolExecutor(_PROCESSES, multiprocessing.get_context("spawn")) as pool:
         shares = [requests[number::_PROCESSES] for number in range(_PROCESSES)]

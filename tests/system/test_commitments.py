@@ -153,7 +153,7 @@ def _two_nodes(servers: Servers, *, hold_seconds: int) -> tuple[Server, dict[str
 
 @contextmanager
 def _paused(agent: NodeAgent) -> Iterator[None]:
-    """An agent that does nothing, and whose node nobody misses yet."""
+    """An agent that does nothing, and whose node is not suspect yet."""
     os.kill(agent.pid, signal.SIGSTOP)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A full disk: requests are refused with the reason, the server and the node say so, and all goes on afterwards."""
+"""A full disk: requests are refused with the reason, the server and the node report it, then work continues."""
 
 from __future__ import annotations
 

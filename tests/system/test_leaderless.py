@@ -1,4 +1,4 @@
-"""While nobody leads every server says so, since when and why; servers that elect in different ways are refused."""
+"""Without a leader every server reports when and why leadership was lost; servers with another election are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_server_reports_since_when_and_why_there_is_no_leader(servers: Ser
             eventually(lambda: "nobody leads since" in client.ready().checks["leadership"])
             eventually(lambda: "etcd does not answer" in client.ready().checks["leadership"])
             assert not client.ready().ready
-            # It goes on to accept work, which waits.
+            # It continues to accept work, which waits.
             assert other.ready().ready
             assert "nobody leads since" in other.ready().degraded["leadership"]
             other.submit(_work("waits"))

@@ -1,4 +1,4 @@
-"""Every part restarted in turn, in order and under load: no task ends, nothing accepted is lost, nobody is refused."""
+"""Every part restarted in turn, in order and under load: no task ends, no work is lost, no request is refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _hand_over(leader: Server, standby: Server) -> None:
 
 @dataclass
 class Load:
-    """People who go on while the servers are restarted: one submits, one waits, one follows the events."""
+    """Users during the restarts: one submits, one waits, one follows the events."""
 
     entrance: Server
     accepted: list[str] = field(default_factory=list)

@@ -136,7 +136,7 @@ def test_project_secrets_are_in_no_log_response_or_database_and_their_keys_rotat
         used = database.execute("SELECT key_id FROM secrets UNION ALL SELECT key_id FROM registry_logins").fetchall()
         assert used == [(new,)] * 3
 
-    # Whoever has the database alone has nothing; a server without the key says so and goes on.
+    # The database alone reveals nothing; a server without the key reports that and continues.
     keys.unlink()
     server.start()
     assert f"The sealing key {new} is missing: 3 secrets" in server.log

@@ -1,4 +1,4 @@
-"""Several schedulers on one PostgreSQL: one leads, and whatever happens to it another goes on with its work."""
+"""Several schedulers on one PostgreSQL: one leads, and another continues its work after any failure."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_counter_becomes_the_average_since_the_last_look():
     first = {m.task_id: m for m in meter.measures({old: Usage(9_000_000, 20, 7, 8), new: Usage(2_000_000)}, 108.0)}
     assert (first[old].cpu_millicores, first[new].cpu_millicores) == (HALF, HALF // 2)
     assert (first[old].memory_bytes, first[old].read_bytes, first[old].written_bytes) == (20, 7, 8)
-    # a restart begins to count anew, and no use is less than none
+    # counters start over at a restart, and usage is never negative
     (again,) = meter.measures({old: Usage(1_000_000, 20, 0, 0)}, 116.0)
     assert again.cpu_millicores == 0
 

@@ -301,7 +301,7 @@ async def test_a_task_that_is_called_lost_behind_its_agents_back_is_stopped_and_
 
 @on_sqlite
 async def test_an_agent_gets_its_tasks_although_an_older_stream_of_it_connected_later_and_ended(harness: Harness):
-    """As when a server stands still while an agent comes twice: what it takes in first is nobody's choice."""
+    """A frozen server to which an agent connects twice: either hello may be processed first."""
     async with connected(harness) as agent:
         await agent.orders()
         older = Connected(agent.hub, harness, agent.session.node_id)

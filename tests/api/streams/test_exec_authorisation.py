@@ -1,4 +1,4 @@
-"""Into which of several tasks somebody gets: the first that answers, wherever its node is connected."""
+"""The choice among several tasks: the first that answers, wherever its node is connected."""
 
 from __future__ import annotations
 

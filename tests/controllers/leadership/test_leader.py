@@ -122,7 +122,7 @@ async def test_a_deposed_leader_stops_and_names_the_new_one(harness: Harness):
 
 
 class OnlyLease:
-    """An election that nobody else stands in; it tells when the lease was taken and given back."""
+    """An election without other candidates that records when the lease is taken and released."""
 
     standbys = True
     outage = None

@@ -1,4 +1,4 @@
-"""Loops go on after their own errors, say how they are, and end when the term is over."""
+"""Loops continue after their own errors, report their state, and end with the term."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -113,7 +113,7 @@ async def test_without_a_signal_the_timer_starts_an_iteration():
 
 async def test_work_that_the_timer_finds_though_a_signal_announces_it_is_counted(slept: list[float]):
     found = Iteration(more=False, announced=True)
-    # The first turn is nobody's fault, and neither is one that goes on at once or after an error.
+    # Not counted: the first iteration, and one that follows at once or after an error.
     script = Script(found, found, Iteration(more=True, announced=True), found, ValueError("once"), found)
     state = await run(script)
     assert state.found_by_timer == 2

@@ -253,7 +253,7 @@ async def test_a_toleration_with_seconds_keeps_a_task_for_so_long(
     job = await session(harness, "job", constraints=Constraints(tolerations=tuple(tolerations)))
     clock.at = really_now()
     await harness.taint(node, SPOT, at=clock())
-    # A change of another taint does not start the time anew.
+    # A change of another taint does not restart the time.
     clock.at = clock.after(seconds - 1)
     await harness.taint(node, Taint("old"), SPOT, at=clock())
     await loop.once()

@@ -112,7 +112,7 @@ async def test_a_node_where_different_work_fails_is_avoided_then_drained(lab: La
     assert row.drain_reason.startswith("6 different workloads failed there")
     await DrainingLoop(harness.fenced).once()
     assert (await harness.node_row(lab.nodes[0])).drained_at is not None
-    # An admin who vouches for it begins anew.
+    # When an admin resumes the node, counting starts over.
     await NodeAdmin(harness.database, simulation_allowed=False).resume(harness.principal, "n0")
     assert await lab.avoided() is None
     assert (await harness.node_row(lab.nodes[0])).status == "READY"

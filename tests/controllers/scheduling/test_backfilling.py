@@ -193,7 +193,7 @@ async def test_the_loop_rests_while_what_should_have_ended_does_not(
 async def test_work_starts_by_the_first_start_that_was_planned_for_it(
     harness: Harness, loop: SchedulingLoop, hands: Hands, seed: int
 ):
-    """Whatever comes and however early it ends, as long as nobody jumps the queue."""
+    """Planned starts hold for any work that arrives and ends early, as long as none jumps the queue."""
     chance = Random(seed)
     for name in ("n1", "n2"):
         await harness.node(name, cpu=4)

@@ -31,7 +31,7 @@ async def test_anti_affinity_separates_tasks_and_the_surplus_task_waits_for_capa
     assert sorted(filter(None, await nodes_of(harness, first, second, third))) == ["a", "b"]
     assert await harness.statuses(third) == ["PENDING"]
 
-    # It may come where nobody of them is left, and only there.
+    # It may be placed only where none of them is left.
     await harness.stop(first)
     (ended,) = await harness.tasks(first)
     await harness.place()

@@ -55,7 +55,7 @@ async def test_nothing_of_a_paused_pool_is_placed_until_it_is_resumed(harness: H
         reason = (await harness.workload(workload)).reason
         assert (reason["code"], reason["cure"]) == ("pool-paused", "change")
         assert reason["message"] == "pool default is paused: new cables"
-    # What runs goes on, and is replaced when it ends.
+    # Running work continues, and is replaced when it ends.
     assert await harness.statuses(running) == ["RUNNING"]
     await harness.move(task, T.FAILED)
     await harness.replace_ended()

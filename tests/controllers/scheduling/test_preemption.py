@@ -261,7 +261,7 @@ async def test_a_preemption_hold_that_expires_is_released_and_counts_as_no_attem
     assert (task.status, task.not_before) == ("PENDING", None)
     assert (await harness.workload(urgent)).reason["code"] == "hold-expired"
     assert await harness.rows(select(attempts)) == []
-    # Those that leave for it still do, so nobody else has to; it starts when they have left.
+    # Its victims are still leaving, so no other task has to; it starts when they have left.
     await cluster.scheduling.once()
     assert await harness.statuses(urgent) == ["PENDING"]
     await cluster.leave(low)

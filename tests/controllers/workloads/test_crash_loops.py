@@ -1,4 +1,4 @@
-"""Tasks that end soon after their start are seen as crash loops, whoever restarts them."""
+"""Tasks that repeatedly end soon after their start are crash loops, whether the agent or the leader restarts them."""
 
 from datetime import timedelta
 from uuid import UUID

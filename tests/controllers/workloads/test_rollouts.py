@@ -160,7 +160,7 @@ async def test_with_one_more_and_one_less_it_goes_step_by_step(yard: Yard):
     await yard.deploy(replicas=3)
     await yard.update(surge="1", unavailable="1")
     await yard.rollouts.once()
-    # The old one leaves the endpoints first, and is stopped when nobody is sent to it any more.
+    # The old one leaves the endpoints first, and is stopped after the drain time.
     assert await yard.revisions() == {1: 2, 2: 1}
     retiring = [t for t in await yard.harness.tasks(yard.web, current=False) if t.retires_at is not None]
     assert [(t.status, t.revision) for t in retiring] == [("RUNNING", 1)]
@@ -182,7 +182,7 @@ async def test_a_revision_that_does_not_stay_ready_replaces_nothing(yard: Yard):
     assert await yard.revisions() == {1: 2, 2: 1}
     assert yard.rollouts.alarm.wait_seconds(100) == 30
     [new] = [task for task in await yard.harness.tasks(yard.web) if task.revision == 2]
-    # It breaks and comes back: its time begins anew.
+    # It becomes unready and ready again: its steady time starts over.
     await yard.settle(seconds=29)
     await yard.harness.apply(Change(new.id, T.RUNNING, ready=False))
     await yard.harness.apply(Change(new.id, T.RUNNING, ready=True))
@@ -394,7 +394,7 @@ async def test_scaling_down_takes_broken_tasks_before_healthy_ones_and_the_newes
     await harness.apply(Change(oldest.id, T.RUNNING, ready=False))
     await harness.scale(yard.web, 2)
     assert [task.task_index for task in await harness.tasks(yard.web)] == [1, 2]
-    # What nobody is sent to stops at once, the other when it had time to finish.
+    # The one without traffic stops at once, the other after its drain time.
     assert (await harness.task(oldest.id)).status == "TERMINATING"
     await yard.settle(seconds=5)
     ended = [t.status for t in await harness.tasks(yard.web, current=False) if not t.current]

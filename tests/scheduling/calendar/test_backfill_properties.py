@@ -1,4 +1,4 @@
-"""Whatever is queued and however early it ends: nobody delays a planned start, and nodes are never overfull."""
+"""For any queue and any early ends: no work delays a planned start, and nodes never exceed their capacity."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_the_nodes_of_a_placed_workload_are_compared_as_if_it_were_not_there():
     assert found.runner_up.node == "other"
     assert found.candidates == 2
     assert np.array_equal(cluster.taken, taken)
-    # It is there again: nobody else of its kind may come.
+    # It is there again: no other task of its kind may be placed.
     assert chosen(lab.decide(replace(work, name="second", id=id_of("second"), occupied={}), NOW)) == ["other"]
 
 

@@ -1,4 +1,4 @@
-"""Preemption as plainly as it can be said: lists and dictionaries, everything summed up anew for every question.
+"""A plain reference implementation of preemption: lists and dictionaries, with all sums computed for every question.
 
 Resources, the number of tasks, budgets and wholes; one task per preemptor. It shares nothing with what it is compared
 with.

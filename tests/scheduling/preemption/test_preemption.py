@@ -248,7 +248,7 @@ def test_a_node_that_leaving_tasks_cannot_cure_is_no_candidate():
 
 
 class Closed:
-    """A filter that says no as long as anybody is on the node, and that nobody leaving is to cure it."""
+    """A filter that rejects any node with tasks, and does not count a leaving task as a cure."""
 
     name = "closed"
     depends_on: DependsOn = "row"
@@ -353,7 +353,7 @@ def test_a_placement_next_to_preferred_tasks_spares_them():
     running_tasks = [running("a", "n", 1, constraints=Constraints(labels=WEB)), running("b", "n", 1, priority=5)]
     work = replace(urgent(cpu=1).workload, constraints=near)
     given = scheduler([node("n").cpu(2)], running_tasks)
-    # All thought away, nobody would be left to be near to.
+    # Without all candidate victims, no task would remain to be near to.
     assert given.decide(work, NOW).outcome is Outcome.WAITING
     stored = [replace(running_tasks[0], preemptible=False), running_tasks[1]]
     assert victims(scheduler([node("n").cpu(2)], stored).decide(work, NOW)) == ["b"]

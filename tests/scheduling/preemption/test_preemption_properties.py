@@ -56,7 +56,7 @@ class Given:
 
 
 def world_of(chance: Random, *, plain: bool = False) -> Given:
-    """Four nodes that are full or nearly; `plain`: no budgets, and only wholes that leave for nobody."""
+    """Four nodes that are full or nearly; `plain`: no budgets, and gangs only if they are not preemptible."""
     owners = {owner: (chance.randint(0, 3), chance.choice(USERS), chance.random() < 0.3) for owner in OWNERS}
     if plain:
         owners |= {owner: (9 if whole else low, user, whole) for owner, (low, user, whole) in owners.items()}

@@ -131,7 +131,7 @@ async def test_a_quota_can_refuse_at_submission(harness: Harness):
 
 
 class Quiet:
-    """A validator of somebody else."""
+    """A validator of an installed package."""
 
     name = "quiet"
     moments = frozenset({Moment.ENQUEUE})

@@ -234,7 +234,7 @@ def test_the_fields_of_a_request_are_written():
     )
     assert (new.name, new.kind, new.type, new.replicas) == ("web", Kind.DEPLOYMENT, "compute", 3)
     assert requests_of(new.template) == {"cpu": 1500, "memory": 2**30}
-    # Whoever does not want to wait wants all tasks or none.
+    # Work that does not wait gets all tasks or none.
     assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
     assert (new.max_per_node, new.region, new.priority) == (2, "eu-west", 7)
     assert len(set(new.task_ids)) == 3
@@ -253,7 +253,7 @@ def test_gang_options_are_written():
     assert (new.min_tasks, new.pack, new.single_node, new.gang) == (3, ("zone", "rack"), False, False)
     assert (new.min_available, new.preempts, new.preemptible) == (2, False, False)
     assert translated(replicas=2, single_node=True).single_node
-    # Whoever does not want to wait for some of them does not want to wait for the others either.
+    # With min_tasks, work that does not wait may start without the others.
     assert not translated(replicas=2, min_tasks=1, on_insufficient="fail").gang
 
 

@@ -72,7 +72,7 @@ async def test_failed_transaction_leaves_nothing_behind(database: Database):
 
 
 async def test_write_cancelled_while_it_begins_does_not_block_the_next(database: Database):
-    """The thread begins the transaction although nobody waits for it any more."""
+    """The thread begins the transaction although its caller was cancelled."""
     holder = sqlite3.connect(str(database.url.database), isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     begun = asyncio.Event()

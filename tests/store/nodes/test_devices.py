@@ -1,4 +1,4 @@
-"""Devices of nodes: numbered where nobody names them, and recorded while any part of them is allocated."""
+"""Devices of nodes: numbered if they are not named, and recorded while any part of them is allocated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

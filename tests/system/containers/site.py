@@ -42,7 +42,7 @@ def at_revision(text: str, revision: int) -> str:
 
 
 def listed(client: Client) -> set[UUID]:
-    """The tasks that somebody may be sent to."""
+    """The endpoints: tasks that accept traffic."""
     return {each.task for each in client.endpoints("site").endpoints}
 
 

@@ -78,7 +78,7 @@ def test_a_notebook_in_a_container_is_used_from_this_machine(
 
 
 def _be_at_its_terminal() -> None:
-    """Twice: what was begun goes on while nobody is there, and Ctrl-C is a key as any other."""
+    """Attach twice: the session continues in between, and Ctrl-C is an ordinary key."""
     with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
         terminal.expect_hidden_input()
         # Attaching sets the window's size, whereupon the shell draws its prompt again.

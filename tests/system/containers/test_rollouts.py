@@ -1,4 +1,4 @@
-"""A rollout of real containers that rests, goes on and goes back; and who goes when there are more than wanted."""
+"""A rollout of real containers that is paused, resumed and rolled back; and the replicas removed by scaling down."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_paused_rollout_waits_for_resume_and_replaces_unhealthy_replicas_first
     mark(box, second.id, "touch", "well")
     eventually(lambda: len(listed(client)) == 3)
 
-    # It grows meanwhile by what most are made from, and nobody is replaced.
+    # It scales up by the revision of most replicas meanwhile, and none is replaced.
     assert write(client, tmp_path, at_revision(SITE, 3)) is Result.UPDATED
     client.scale("site", 4)
     eventually(lambda: len(listed(client)) == 4)

@@ -1,4 +1,4 @@
-"""Everything that containers can be at once, while agents are killed and the engine goes away: it all goes on."""
+"""Containers in every state, while agents are killed and the engine restarts: all of them continue."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once
             assert write(client, tmp_path, text) is Result.CREATED
         eventually(lambda: all(client.workload(name).status == "RUNNING" for name in ("train", "once", "doomed")))
         eventually(lambda: len(listed(client)) == 2)
-        # The new revision is not ready until somebody says so: the update stays half way.
+        # The new revision is not ready until the test says so: the update stays half-way.
         assert write(client, tmp_path, at_revision(SITE, 2)) is Result.UPDATED
         eventually(lambda: [task.status for task in replicas(client, 2)] == ["RUNNING"])
         before = standing(engine)
@@ -171,7 +171,7 @@ def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once
 
 @contextlib.contextmanager
 def foreign(engine: Engine) -> Iterator[dict[str, str]]:
-    """Containers that are nobody's business: one without labels, one of another node."""
+    """Foreign containers: one without labels, one of another node."""
     for label in (), ("--label", "io.mooring.node=another"):
         engine.run("run", "--detach", *label, BUSYBOX, "sleep", "1000")
     found = standing(engine)

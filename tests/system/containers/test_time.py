@@ -1,4 +1,4 @@
-"""Time passes for real containers: what nobody uses is warned and ends, and a lab keeps to its window."""
+"""Time limits of real containers: an idle session is warned and ends, and a lab keeps to its window."""
 
 from __future__ import annotations
 

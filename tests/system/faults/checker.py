@@ -85,7 +85,7 @@ def _terms(records: Records) -> Iterator[str]:
 
 
 def _edges(records: Records) -> Iterator[str]:
-    """Every change of a status is legal, and goes on where the last one ended, up to the present one."""
+    """Every change of a status is legal and continues where the last one ended, up to the present one."""
     now = {("task", task["id"]): "PENDING" for task in records.tasks}
     for row in records.history:
         if row["noun"] == "node" or row["old_status"] == row["new_status"]:
@@ -265,7 +265,7 @@ def _accounted(records: Records, accepted: Mapping[str, Accepted]) -> Iterator[s
 
 
 def _evicted(records: Records) -> set[UUID]:
-    """Tasks that were told to leave their node: however they ended, they used no retry."""
+    """Evicted tasks used no retry, however they ended."""
     return {row["object_id"] for row in records.history if (row["noun"], row["new_status"]) == ("task", T.TERMINATING)}
 
 

@@ -118,7 +118,7 @@ class Cluster:
     parts: dict[str, Part] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     ended: list[tuple[str, str]] = field(default_factory=list)
-    """Parts that ended although nobody had asked them to, with the last line of their log."""
+    """Parts that ended without being stopped, with the last line of their log."""
     _down: set[str] = field(default_factory=set)
     _paused: set[str] = field(default_factory=set)
     _asked_to_end: set[str] = field(default_factory=set)

@@ -135,7 +135,7 @@ class Step:
 
 @dataclass(slots=True)
 class Accepted:
-    """A workload that somebody was promised."""
+    """An accepted workload."""
 
     work: Work
     id: UUID

@@ -1,4 +1,4 @@
-"""A leader that freezes in the middle of a commit, for three times as long as its lease lasts, and then goes on."""
+"""A leader that freezes in the middle of a commit, for three times its lease, and then continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "LEADER_LEASE_TTL": str(LEASE_SECONDS),
     "ETCD_HOST": "127.0.0.1",
 }
-# The session of a leader that is inside a transaction, has locked its term, and waits for what somebody else has.
+# The session of a leader that is inside a transaction, has locked its term, and waits for another lock.
 IN_A_COMMIT = """
     SELECT a.pid, l.holder, l.term FROM pg_stat_activity a JOIN leadership l ON l.holder = a.application_name
     WHERE a.wait_event_type = 'Lock' AND a.state = 'active'
@@ -52,7 +52,7 @@ def test_the_commit_of_a_frozen_leader_fails_and_its_successors_work_stands(
             leader = both.pop(name)
             os.kill(leader.pid, signal.SIGSTOP)
             frozen_at = time.monotonic()
-            # The database goes on with the statement; the one who would say COMMIT does not.
+            # The database finishes the statement; the frozen leader does not send COMMIT.
             holder.execute("ROLLBACK")
         (successor,) = both.values()
         with successor.client() as client:

@@ -173,7 +173,7 @@ class Requests:
 
 @contextmanager
 def _hooked(requests: Requests) -> Iterator[Requests]:
-    # Bound methods are made anew at each access, and are unregistered by identity.
+    # Bound methods are created at each access, and are unregistered by identity.
     before, after = requests.before_call, requests.after_call
     hooks.GLOBAL_HOOK_DISPATCHER.register_hook_with_name(before, "before_call")
     hooks.GLOBAL_HOOK_DISPATCHER.register_hook_with_name(after, "after_call")

@@ -66,7 +66,7 @@ async def test_only_unused_networks_of_the_node_are_removed(engine: RealEngine, 
         for task in (ending, going_on):
             await node.runtime.start(task)
             if (await node.until(task, "RUNNING")).address is None:
-                pytest.skip("the engine makes no networks on this machine")
+                pytest.skip("the engine creates no networks on this machine")
         for name, labels in strangers.items():
             engine.run("network", "create", *labels, name)
         engine.run("run", "--detach", "--name", "guest", "--network", left, BUSYBOX, "sleep", "1000")

@@ -64,7 +64,7 @@ async def test_a_drain_has_a_time_and_a_reason(world: World):
     assert (node["status"], node["draining"], node["drain_reason"]) == ("DRAINING", True, "new disks")
     left = datetime.fromisoformat(node["drain_until"]) - datetime.now(UTC)
     assert timedelta(0) < left <= timedelta(seconds=60)
-    # Without a time it goes on for as long as it takes.
+    # Without a timeout the drain has no end.
     again = (await world.client.post("/api/nodes/n1/drain", json={}, headers=admin)).json()
     assert (again["drain_until"], again["drain_reason"]) == (None, None)
     for wrong in ({"timeout_seconds": 0}, {"timeout": 5}, {"reason": "two\nlines"}, {"reason": "a \x9b31m colour"}):

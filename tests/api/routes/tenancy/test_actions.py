@@ -160,7 +160,7 @@ async def test_two_concurrent_changes_both_take_effect(
     await world.client.post("/api/policies", json={"name": "small"}, headers=admin)
     table = tables.pools if "pools" in path else tables.policies
     async with database.engine.begin() as connection:
-        # Whoever changes it waits here, so that both have begun when the first goes on.
+        # Each change waits here, so that both have begun when the first continues.
         await connection.execute(select(table.c.id).with_for_update())
         changes = [asyncio.create_task(world.client.patch(path, json=one, headers=admin)) for one in (first, second)]
         async with database.engine.connect() as watching:
@@ -206,7 +206,7 @@ async def test_only_tenants_with_access_use_a_pool_that_is_not_public(world: Wor
     assert granted.status_code == 204
     listed = (await world.client.get("/api/pools/simulated/access", headers=admin)).json()
     assert [(one["scope"], one["name"]) for one in listed] == [("project", "default/vision")]
-    # What a request is judged by is read anew after a second.
+    # The rules of a request are read again after a second.
     for _ in range(100):
         answer = await world.client.post("/api/workloads/dry-run", json=work, headers=ada)
         if answer.status_code == 200:

@@ -44,7 +44,7 @@ async def test_an_update_changes_the_given_fields_and_keeps_the_others(world: Wo
     assert (view["rollout"]["phase"], view["rollout"]["revision"], view["rollout"]["outdated"]) == ("rolling", 2, 0)
     detail = (await world.client.get("/api/workloads/web", headers=headers)).json()
     assert detail["environment"] == {"main": {"B": "2"}}
-    # What waited is made anew.
+    # Pending tasks are created again.
     assert [(t["revision"], t["status"]) for t in detail["tasks"] if t["current"]] == [(2, "PENDING")] * 2
     found = (await world.client.get("/api/deployments/web/revisions", headers=headers)).json()["revisions"]
     assert [(r["number"], r["cause"], r["images"], r["present"]) for r in found] == [

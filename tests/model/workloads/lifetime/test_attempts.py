@@ -52,7 +52,7 @@ def test_the_last_record_tells_how_often_and_how_long():
     assert after(4, 0) is Result.GIVE_UP
     assert after(3, 901) is Result.EXPIRED
     assert after(6, 0, result=Result.SKIPPED) is Result.RETRY
-    # Another phase, or a success, begins anew.
+    # Another phase, or a success, starts over.
     assert after(9, 901, phase=Phase.BIND) is Result.RETRY
     assert after(9, 901, result=Result.SUCCESS) is Result.RETRY
 
