@@ -121,7 +121,7 @@ class AgentHub:
                     if position is None:
                         position = await events.position(connection)
                         self._notify(self._sessions)
-                        # Whether there are events that are not readable yet, the next reading finds out.
+                        # The next read finds out whether there are events that are not readable yet.
                         stale = held_back = True
                     else:
                         new_events, position, held_back = await events.since(connection, position)

@@ -31,7 +31,7 @@ _DEFAULT = frozenset(each.name for each in asked_at(Moment.ENQUEUE, BUILT_IN_VAL
 
 
 _RULES_SECONDS = 5.0
-"""After this long pools and policies are read again, in case that the signal of a change was lost."""
+"""Pools and policies are read again after this long, in case the signal of a change was lost."""
 
 
 class Rules:

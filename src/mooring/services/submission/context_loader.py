@@ -29,8 +29,7 @@ from mooring.store.workloads.volumes import Volume
 from mooring.wire.workloads.workloads import WorkloadRequest
 
 _CACHE_SECONDS, _SIGNALLED_CACHE_SECONDS = 1.0, 5.0
-"""Pools, policies and the slots of nodes change rarely: a read is reused for the first time, or for the second where
-changes are signalled."""
+"""A read of pools, policies and slots of nodes is reused this long; the second applies where changes are signalled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from mooring.store.workloads.run_times import History, Kind
 MOST_WORKLOADS = 50_000
 MOST_NODES = 20_000
 MOST_TASKS = 500_000
-"""Pending and on nodes."""
+"""Workloads that are pending or on nodes."""
 _NO_HISTORY: History = {}
 
 
@@ -78,7 +78,7 @@ async def read_state(connection: Connection, mirror: Mirror, at: datetime) -> Fo
 
 
 def scenario_of(found: Found, mirror: Mirror) -> Scenario:
-    """Return the state as a scenario. It takes time in proportion to the cluster, so it belongs into a thread."""
+    """Return the state as a scenario. Its time grows with the cluster, so run it in a thread."""
     at, times = found.at, found.times
     nodes = [node for node in mirror.cluster.nodes if node is not None]
     now = seconds_of(at)

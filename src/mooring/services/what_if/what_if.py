@@ -56,7 +56,7 @@ _TIME_FACTOR = 5
 _FEWEST_SECONDS = 120
 _PASSED = frozenset({"HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "XDG_CACHE_HOME"})
 _PASSED_PREFIXES = ("LC_", "NUMBA_", "PYTHON")
-"""The parts of the environment with which Python and the compiled kernels are found."""
+"""Variables of the environment that locate Python and the compiled kernels."""
 
 
 class WhatIf:
@@ -201,7 +201,7 @@ async def answered(payload: bytes, bounds: Bounds) -> Answer:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of the process: without the server's settings, of which some are secret."""
+    """Return the environment of the process: without the server's settings, some of which are secret."""
     passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
     folders = os.pathsep.join(folder for folder in sys.path if folder)
     return {**passed, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}

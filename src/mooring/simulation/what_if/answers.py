@@ -254,7 +254,7 @@ def _assumptions(scenario: Scenario, visible: frozenset[int] | None) -> tuple[st
     ]
     endless = [part for part in live.running if part.end is None]
     if endless:
-        # Of the work of others nothing is told, also no number.
+        # Nothing about the work of others is disclosed, not even its number.
         number = f"{len(endless)} " if visible is None or all(part.number in visible for part in endless) else ""
         found.append(f"{number}running tasks without a known end run for the whole time")
     if scenario.faults:

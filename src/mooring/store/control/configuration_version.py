@@ -20,7 +20,7 @@ class ConfigurationVersion:
     def __init__(self) -> None:
         self.number = 0
         self.cluster_number = 0
-        """Counts those that may have changed more than tenants and credentials: no user can make it count."""
+        """Counts commits that may have changed more than tenants and credentials; no user can cause one."""
 
     def receive(self, topics: Topics) -> None:
         changes = None if topics is None else [each for each in topics if each[0] not in _WORK and each not in _ROUTINE]

@@ -15,11 +15,11 @@ from mooring.store.core.constraint_columns import decode_constraints
 from mooring.store.tables import pools, workloads
 
 MOST_TASKS = 500
-"""Tasks of one workload that count."""
+"""Maximum tasks of one workload that count."""
 MOST_REQUESTS = 512
-"""Distinct requests that are kept."""
+"""Maximum distinct requests that are stored."""
 _LOOKED_AT = 20
-"""Workloads that are looked at for each one that is read."""
+"""Workloads that are examined for each one that is read."""
 
 
 class CommonRequest(NamedTuple):

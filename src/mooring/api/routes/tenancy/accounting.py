@@ -126,7 +126,7 @@ async def list_task_use(
         stored = await measured_usage.newest(connection, elsewhere, at - _LATELY) if elsewhere else {}
     measured = {row.id: known.get(row.id) or stored.get(row.id) for row in rows}
     of_row = _USE_ORDERS[sort]
-    # There can be very many: only those that are shown are made.
+    # There can be very many: build only the views that are shown.
     shown = heapq.nsmallest(limit, rows, key=lambda row: of_row(row, _amounts(measured[row.id])))
     return TaskUseList(tasks=[_task_use(row, measured[row.id], at) for row in shown], total=len(rows))
 
