@@ -59,6 +59,8 @@ interface Told extends Partial<Position> {
   events?: Event[];
   gap?: true;
   state?: StreamState;
+  /** The tab that reads is not looked at: its timers are slow. */
+  hidden?: boolean;
 }
 
 /**
@@ -66,6 +68,7 @@ interface Told extends Partial<Position> {
  *
  * A browser opens at most six connections to one server over HTTP/1.1, and every open stream takes one. So one tab of a
  * user holds the stream and passes the events on to the others; when it closes, another one resumes at the same cursor.
+ * While the server does not answer, a tab that is looked at takes over from a hidden one.
  */
 export function follow(user: string, handlers: Handlers): () => void {
   const position: Position = { cursor: null };
@@ -81,6 +84,8 @@ export function follow(user: string, handlers: Handlers): () => void {
   let reads = false;
   let joined = false;
   let state: StreamState = "reconnecting";
+  let steal = false;
+  let turn = new AbortController();
   tabs.onmessage = ({ data }: MessageEvent<Told>) => {
     if (data.ask) {
       if (reads) tell({ state, cursor: position.cursor });
@@ -93,6 +98,10 @@ export function follow(user: string, handlers: Handlers): () => void {
     joined = true;
     if (data.events?.length) handlers.onEvents(data.events);
     if (data.state) handlers.onState(data.state);
+    if (data.state === "reconnecting" && data.hidden && !document.hidden) {
+      steal = true;
+      turn.abort();
+    }
   };
   tell({ ask: true });
   const shared: Handlers = {
@@ -106,16 +115,32 @@ export function follow(user: string, handlers: Handlers): () => void {
     },
     onState: (next) => {
       state = next;
-      tell({ state, cursor: position.cursor });
+      tell({ state, cursor: position.cursor, hidden: document.hidden });
       handlers.onState(next);
     },
   };
-  const hold = async () => {
-    reads = true;
-    await read(position, shared, abort.signal);
-  };
-  // Rejected only when this tab stops before its turn.
-  navigator.locks.request(name, { signal: abort.signal }, hold).catch(() => undefined);
+
+  async function takeTurns(): Promise<void> {
+    while (!abort.signal.aborted && session.session()) {
+      turn = new AbortController();
+      const own = new AbortController();
+      const hold = async () => {
+        reads = true;
+        await read(position, shared, AbortSignal.any([abort.signal, own.signal]));
+      };
+      const options = steal ? { steal } : { signal: AbortSignal.any([abort.signal, turn.signal]) };
+      steal = false;
+      try {
+        await navigator.locks.request(name, options, hold);
+      } catch {
+        // The turn of this tab was stolen, or it does not wait for it any more.
+      }
+      own.abort();
+      reads = false;
+    }
+  }
+
+  void takeTurns();
   return () => {
     abort.abort();
     tabs.close();

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import type { Node } from "../api/types";
 import { count, readable } from "../lib/format";
-import { type Cell, CELL, cellAt, type Figure, layOut, measured } from "../lib/heat";
+import { type Cell, cellAt, type Figure, layOut, measured } from "../lib/heat";
 import { subscribeTheme, theme } from "./theme";
 
 interface Props {
@@ -45,7 +45,7 @@ export function HeatMap({ nodes, slot, by, figure, onOpen }: Props) {
     for (const group of layout.groups) context.fillText(`${group.name}  ${group.nodes}`, 0, group.y + 12);
     for (const cell of layout.cells) {
       context.fillStyle = (cell.level === null ? off : ramp[Math.ceil(cell.level * 5)]) as string;
-      context.fillRect(cell.x, cell.y, CELL, CELL);
+      context.fillRect(cell.x, cell.y, layout.side, layout.side);
     }
   }, [layout, width, colours]);
 
@@ -70,7 +70,7 @@ export function HeatMap({ nodes, slot, by, figure, onOpen }: Props) {
         }}
       />
       {over && (
-        <div className="tip" style={{ left: Math.min(over.x, Math.max(0, width - 220)), top: over.y + CELL + 6 }}>
+        <div className="tip" style={{ left: Math.min(over.x, Math.max(0, width - 220)), top: over.y + layout.side + 6 }}>
           <strong>{over.node.name}</strong>
           <br />
           {over.node.status.toLowerCase()}

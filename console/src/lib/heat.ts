@@ -3,7 +3,12 @@
 import type { Node } from "../api/types";
 import { amount } from "./format";
 
-export const CELL = 16;
+/** The side of a cell, for up to so many nodes: the fewer nodes, the larger. */
+const SIZES: readonly [nodes: number, side: number][] = [
+  [150, 32],
+  [600, 22],
+  [Number.POSITIVE_INFINITY, 16],
+];
 export const GAP = 2;
 const HEADING = 26;
 const AFTER = 10;
@@ -23,6 +28,8 @@ export interface Group {
 }
 
 export interface Layout {
+  /** The side of a cell. */
+  side: number;
   groups: Group[];
   cells: Cell[];
   height: number;
@@ -64,6 +71,10 @@ export function groupOf(node: Node, by: string): string {
   return node.labels[by] ?? `no ${by}`;
 }
 
+export function sideFor(nodes: number): number {
+  return SIZES.find(([most]) => nodes <= most)?.[1] ?? 16;
+}
+
 export function layOut(nodes: readonly Node[], slot: string, by: string, width: number, figure: Figure = "allocated"): Layout {
   const levelOf = levelBy(figure, nodes, slot);
   const members = new Map<string, Node[]>();
@@ -73,7 +84,8 @@ export function layOut(nodes: readonly Node[], slot: string, by: string, width: 
     if (list) list.push(node);
     else members.set(name, [node]);
   }
-  const columns = Math.max(1, Math.floor((width + GAP) / (CELL + GAP)));
+  const side = sideFor(nodes.length);
+  const columns = Math.max(1, Math.floor((width + GAP) / (side + GAP)));
   const groups: Group[] = [];
   const cells: Cell[] = [];
   let y = 0;
@@ -84,16 +96,16 @@ export function layOut(nodes: readonly Node[], slot: string, by: string, width: 
     list.forEach((node, index) => {
       cells.push({
         node,
-        x: (index % columns) * (CELL + GAP),
-        y: y + Math.floor(index / columns) * (CELL + GAP),
+        x: (index % columns) * (side + GAP),
+        y: y + Math.floor(index / columns) * (side + GAP),
         level: node.status === "READY" && node.schedulable ? levelOf(node) : null,
       });
     });
-    y += Math.ceil(list.length / columns) * (CELL + GAP) + AFTER;
+    y += Math.ceil(list.length / columns) * (side + GAP) + AFTER;
   }
-  return { groups, cells, height: y };
+  return { side, groups, cells, height: y };
 }
 
 export function cellAt(layout: Layout, x: number, y: number): Cell | undefined {
-  return layout.cells.find((cell) => x >= cell.x && x < cell.x + CELL && y >= cell.y && y < cell.y + CELL);
+  return layout.cells.find((cell) => x >= cell.x && x < cell.x + layout.side && y >= cell.y && y < cell.y + layout.side);
 }

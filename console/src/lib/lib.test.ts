@@ -3,7 +3,7 @@ import type { Node, Workload } from "../api/types";
 import { workloadFilters } from "./filters";
 import { amount, duration, fromNow, percent, readable } from "./format";
 import { funnel } from "./funnel";
-import { CELL, cellAt, GAP, layOut, level } from "./heat";
+import { cellAt, GAP, layOut, level, sideFor } from "./heat";
 import { LineSplitter, Resumption } from "./lines";
 import { sentence } from "./sentence";
 
@@ -114,10 +114,10 @@ describe("the heat map", () => {
   });
 
   it("puts the nodes of a group side by side, sorted as people count", () => {
-    const layout = layOut([node("n10", "8"), node("n2", "8"), node("n1", "8", { status: "DOWN" })], "cpu", "pool", 2 * CELL + GAP);
+    const layout = layOut([node("n10", "8"), node("n2", "8"), node("n1", "8", { status: "DOWN" })], "cpu", "pool", 2 * sideFor(3) + GAP);
     expect(layout.cells.map((cell) => [cell.node.name, cell.x, cell.level])).toEqual([
       ["n1", 0, null],
-      ["n2", CELL + GAP, 0],
+      ["n2", sideFor(3) + GAP, 0],
       ["n10", 0, 0],
     ]);
     const last = layout.cells[2];

@@ -1,12 +1,20 @@
 import { describe, expect, it } from "vitest";
 import type { Node, TaskUse } from "../api/types";
 import { deviceOwners } from "./devices";
-import { levelBy } from "./heat";
+import { layOut, levelBy } from "./heat";
 import { nodesSearch } from "./nodes_search";
 
 function node(name: string, free: string, allocatable: string, part: Partial<Node> = {}): Node {
   return { name, status: "READY", simulated: false, cpu_percent: 25, memory_percent: 50, slots: { cpu: { free, allocatable } }, ...part } as unknown as Node;
 }
+
+describe("the cells of the heat map", () => {
+  it("are smaller the more nodes there are, and 5,000 fit on a few screens", () => {
+    const side = (count: number) => layOut(Array.from({ length: count }, (_, index) => node(`n${index}`, "1", "1", { pool: "default" })), "cpu", "pool", 1100);
+    expect([side(60).side, side(500).side, side(5000).side]).toEqual([32, 22, 16]);
+    expect(side(5000).height).toBeLessThan(1600);
+  });
+});
 
 describe("the figures of the heat map", () => {
   const nodes = [node("small", "4", "4"), node("large", "2", "16")];
