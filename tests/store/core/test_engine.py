@@ -341,6 +341,15 @@ async def test_commit_that_writes_tenants_has_the_topic_of_the_configuration(dat
 
 
 @on_postgresql
+async def test_no_statement_of_a_request_waits_for_a_compiler(database: Database):
+    compiled = select(func.current_setting("jit"))
+    async with database.read() as reader, database.snapshot() as snapshot:
+        for connection in (reader, snapshot):
+            assert (await connection.execute(compiled)).scalar_one() == "off"
+    assert (await database.write(lambda c: c.execute(compiled))).scalar_one() == "off"
+
+
+@on_postgresql
 async def test_change_of_the_configuration_is_notified_to_other_processes(database: Database):
     signal, version = Signal(), ConfigurationVersion()
     signal.subscribe(version)

@@ -24,8 +24,9 @@ _MAX_NAME_LENGTH = 63
 _CLOSE_SECONDS = 2.0
 _PING_AFTER_SECONDS = 1.0
 """A connection that was used this recently is not pinged."""
-# Data is in memory or on flash, so that index lookups of a thousand rows are cheaper than a scan.
-_COSTS = {"random_page_cost": "1.1"}
+# Data is in memory or on flash, so that index lookups of a thousand rows are cheaper than a scan. Requests
+# read few rows: where an estimate is wrong, JIT compilation takes far longer than the statement.
+_PLANNING = {"random_page_cost": "1.1", "jit": "off"}
 
 
 async def connect(url: URL, settings: Mapping[str, str] | None = None) -> Any:
@@ -36,7 +37,7 @@ async def connect(url: URL, settings: Mapping[str, str] | None = None) -> Any:
 
 def server_settings(statement_seconds: float, name: str | None) -> dict[str, str]:
     """Return the server settings of a connection: timeouts of statements, locks and idle transactions, and the name."""
-    found = {"idle_in_transaction_session_timeout": str(_IDLE_TRANSACTION_SECONDS * 1000), **_COSTS}
+    found = {"idle_in_transaction_session_timeout": str(_IDLE_TRANSACTION_SECONDS * 1000), **_PLANNING}
     if name is not None:
         found["application_name"] = name[:_MAX_NAME_LENGTH]
     if statement_seconds:
