@@ -41,7 +41,8 @@ Short: TypeAlias = list[tuple[int, UnplacedTasks]]
 
 _FEW_WORKLOADS = 8
 """Up to this many workloads are placed without the kernels where starts are planned: a batch first finds the rows that
-the promises close to each workload, which takes longer than placing them."""
+the promises close to each workload, which takes longer than placing them. Scores that follow the queue, such as
+expected fill, are the exception: without the kernels each of them takes far longer."""
 
 
 class Placer:
@@ -94,7 +95,8 @@ class Placer:
         return decisions, short
 
     def _place_portion(self, workloads: Sequence[Workload], now: datetime, stop: bool) -> tuple[list[Decision], Short]:
-        if self._uses_kernels() and not (self._notes_ends and len(workloads) <= _FEW_WORKLOADS):
+        few = self._notes_ends and self._follower is None and len(workloads) <= _FEW_WORKLOADS
+        if self._uses_kernels() and not few:
             return self._place_in_batches(workloads, now, stop)
         decisions: list[Decision] = []
         short: Short = []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mooring.model.nodes.node import Node
+from mooring.model.policy.pools import HeadOfLine
 from mooring.model.resources.devices import WHOLE, Device, DeviceDemand
 from mooring.model.workloads.constraints import Constraints
 from mooring.model.workloads.workload import Workload, new_tasks
@@ -104,3 +105,20 @@ def test_demand_is_learned_from_arrivals_where_none_is_set(compiled: bool) -> No
     assert learned == {500: 3, 9000: REFRESH - 3}, "as of the last renewal, before the workload after it"
     cluster.set_typical_requests("default", [TypicalRequest({"gpu": 1000})])
     assert [each.request for each in cluster.devices.typical_of("default")] == [{"gpu": 1000}], "set demand wins"
+
+
+def test_single_workloads_go_through_the_kernels_where_starts_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    typical = [TypicalRequest({"gpu": 1000}), TypicalRequest({"gpu": 300}, 3)]
+    chosen: list[list[str]] = []
+    for compiled in (False, True):
+        cluster = Cluster([machine(name, *[1000] * 4) for name in ("a", "b", "c")])
+        cluster.set_typical_requests("default", typical)
+        profile, policy = Registry().profile("gpu"), HeadOfLine.BACKFILL
+        scheduler = Scheduler(cluster=cluster, profile=profile, head_of_line=policy, compiled=compiled)
+        if compiled:
+            monkeypatch.setattr(ExpectedFillScorer, "score", None)
+        arriving = [work(name=f"w-{at}", cpu=10, gpu=(300, 1000, 700, 2000)[at % 4]) for at in range(12)]
+        decisions = [decision for each in arriving for decision in scheduler.place([each]).decisions]
+        chosen.append([each.placements[0].node_name if each.placements else "" for each in decisions])
+    assert chosen[0] == chosen[1]
+    assert set(chosen[1]) == {"a", "b", "c"}
