@@ -13,9 +13,9 @@ apply();
 const client = new QueryClient({
   defaultOptions: {
     queries: {
-      // Events make data stale; the interval only covers a lost event.
+      // Events make data stale; the interval only covers what has no event, such as a start that is estimated anew.
       staleTime: 15_000,
-      refetchInterval: 60_000,
+      refetchInterval: 300_000,
       // A server that restarts is tried again; a refusal stays one.
       retry: (failures, error) => failures < 5 && error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500),
     },

@@ -1,7 +1,7 @@
 /** The cells of the heat map: nodes grouped and laid out in a given width. */
 
 import type { Node } from "../api/types";
-import { amount } from "./format";
+import { amount, byName } from "./format";
 
 /** The side of a cell, for up to so many nodes: the fewer nodes, the larger. */
 const SIZES: readonly [nodes: number, side: number][] = [
@@ -90,7 +90,7 @@ export function layOut(nodes: readonly Node[], slot: string, by: string, width: 
   const cells: Cell[] = [];
   let y = 0;
   for (const name of [...members.keys()].sort()) {
-    const list = (members.get(name) ?? []).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    const list = (members.get(name) ?? []).sort(byName);
     groups.push({ name, y, nodes: list.length });
     y += HEADING;
     list.forEach((node, index) => {

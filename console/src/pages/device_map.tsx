@@ -8,14 +8,14 @@ import { get } from "../api/client";
 import type { Node, TaskUse, TaskUseList } from "../api/types";
 import { Bar, Empty, Problem } from "../components/basics";
 import { deviceOwners, type Owner } from "../lib/devices";
-import { percent } from "../lib/format";
+import { byName, percent } from "../lib/format";
 
 const ROW = 62;
 
 export function DeviceMap({ nodes, slot }: { nodes: Node[]; slot: string }) {
   const scroller = useRef<HTMLDivElement>(null);
   const rows = useMemo(
-    () => nodes.filter((node) => node.devices[slot]?.length).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })),
+    () => nodes.filter((node) => node.devices[slot]?.length).sort(byName),
     [nodes, slot],
   );
   const { data, error } = useQuery({

@@ -280,10 +280,10 @@ function Health() {
   const ready = useQuery({
     queryKey: ["ready"],
     queryFn: async () => (await fetch("/ready", { cache: "no-store" })).json() as Promise<Ready>,
-    refetchInterval: 15_000,
+    refetchInterval: 60_000,
   });
-  const servers = useQuery({ queryKey: ["servers"], queryFn: ({ signal }) => get<ServerList>("/api/servers", undefined, signal), enabled: admin, refetchInterval: 15_000 });
-  const loops = useQuery({ queryKey: ["loops"], queryFn: ({ signal }) => get<LoopList>("/api/loops", undefined, signal), enabled: admin, refetchInterval: 15_000 });
+  const servers = useQuery({ queryKey: ["servers"], queryFn: ({ signal }) => get<ServerList>("/api/servers", undefined, signal), enabled: admin, refetchInterval: 60_000 });
+  const loops = useQuery({ queryKey: ["loops"], queryFn: ({ signal }) => get<LoopList>("/api/loops", undefined, signal), enabled: admin, refetchInterval: 60_000 });
   const failing = loops.data?.loops.filter((loop) => loop.outcome === "failed") ?? [];
   const problems = Object.entries({ ...ready.data?.checks, ...ready.data?.degraded }).filter(([, state]) => state !== "ok");
   return (

@@ -9,7 +9,7 @@ import type { TaskUseList, Timeline, TimeslotList, WorkloadList } from "../api/t
 import { Empty, Loading, Problem } from "../components/basics";
 import { Dialog } from "../components/dialog";
 import { useMe } from "../components/layout";
-import { absolute, clockTime, percent } from "../lib/format";
+import { absolute, byName, clockTime, percent } from "../lib/format";
 import { HOURS, lanes, plannedSpans, snapped, type Span, ticks, type Window } from "../lib/gantt";
 import { Booking } from "./booking";
 import { useNodes } from "./nodes";
@@ -37,7 +37,7 @@ export function TimelinePage() {
   const pools = useMemo(() => [...new Set((list?.nodes ?? []).map((node) => node.pool))].sort(), [list]);
   const pool = asked && pools.includes(asked) ? asked : pools[0];
   const nodes = useMemo(
-    () => (list?.nodes ?? []).filter((node) => node.pool === pool).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })),
+    () => (list?.nodes ?? []).filter((node) => node.pool === pool).sort(byName),
     [list, pool],
   );
   const steps = Math.max(1, Math.min(96, Math.floor(MAX_POINTS / Math.max(1, nodes.length))));
