@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
-_LONGEST = [_TESTS / name for name in ("simulation", "system", "properties", "scheduling", "store")]
+_LONGEST = [_TESTS / name for name in ("fault_schedules", "system", "properties", "scheduling", "store")]
 # These packages contain no SQL: SQLite shows their rules, and the store's own tests show that the databases agree.
 _ABOVE_THE_STORE = [_TESTS / name for name in ("api", "controllers", "mirror", "security", "services")]
 _FULL = "full"

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation SEED [NUMBER]`: repeat a schedule and print its steps, or run NUMBER schedules."""
+"""`python -m tests.fault_schedules SEED [NUMBER]`: repeat a schedule and print its steps, or run NUMBER schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.simulation import schedules
+from tests.fault_schedules import schedules
 from tests.store.databases import migrate
 
 

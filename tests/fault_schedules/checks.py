@@ -12,7 +12,7 @@ from mooring.store.tables import events, status_history, tasks, workloads
 from tests.properties import proofs
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.fault_schedules.world import World
 
 
 async def check_books(world: World) -> None:

@@ -13,7 +13,7 @@ from mooring.model.tenancy.tenants import Principal
 from mooring.services.administration.nodes import NodeAdmin
 from mooring.services.submission.submission import SubmissionService
 from mooring.wire.cluster.nodes import DrainRequest
-from tests.simulation.loop import Process
+from tests.fault_schedules.loop import Process
 
 R = TypeVar("R")
 _ANSWER_SECONDS = 4.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import schedules
-from tests.simulation.world import Prepared
+from tests.fault_schedules import schedules
+from tests.fault_schedules.world import Prepared
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,8 @@ from mooring.coordination.leadership import Leadership
 from mooring.model.events import Topics
 from mooring.store.core.engine import Connection, Database, retry
 from mooring.store.core.sqlite import Deferred, do_deferred
-from tests.simulation.leases import TTL_SECONDS
-from tests.simulation.loop import Process, SimulatedLoop, running_process
+from tests.fault_schedules.leases import TTL_SECONDS
+from tests.fault_schedules.loop import Process, SimulatedLoop, running_process
 
 R = TypeVar("R")
 _URL = "sqlite+aiosqlite://"

@@ -7,7 +7,7 @@ from random import Random
 
 from mooring.clock import monotonic
 from mooring.coordination.election import Claim, Lease
-from tests.simulation.loop import Process
+from tests.fault_schedules.loop import Process
 
 TTL_SECONDS = 2.0
 _POLL_SECONDS = 0.5

@@ -32,7 +32,7 @@ from mooring.wire.agents.agent_protocol import (
     Welcome,
 )
 from mooring.wire.agents.desired_tasks import DesiredTask
-from tests.simulation.loop import Process
+from tests.fault_schedules.loop import Process
 
 _WAY_SECONDS = 0.01
 _SCAN_SECONDS = 5.0

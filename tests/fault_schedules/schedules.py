@@ -11,10 +11,10 @@ from uuid import UUID
 from mooring.model.resources.slots import parse_amounts
 from mooring.store.core.engine import Connection
 from mooring.store.nodes import nodes
-from tests.simulation import checks
-from tests.simulation.gate import DirectDatabase, Fate, Store
-from tests.simulation.machines import credential_of
-from tests.simulation.world import Prepared, World, simulated
+from tests.fault_schedules import checks
+from tests.fault_schedules.gate import DirectDatabase, Fate, Store
+from tests.fault_schedules.machines import credential_of
+from tests.fault_schedules.world import Prepared, World, simulated
 from tests.store.harness import Harness
 
 MACHINES = 2

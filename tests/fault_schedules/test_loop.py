@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.simulation.loop import Process, SimulatedLoop
+from tests.fault_schedules.loop import Process, SimulatedLoop
 
 
 def test_a_process_frozen_twice_runs_its_steps_in_order_of_arrival():

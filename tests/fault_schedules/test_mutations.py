@@ -10,8 +10,8 @@ from mooring.model.workloads.lifetime import retries
 from mooring.store.commit import exit_policy
 from mooring.store.control import leadership
 from mooring.store.workloads import idempotency, stopping
-from tests.simulation import schedules
-from tests.simulation.world import Prepared
+from tests.fault_schedules import schedules
+from tests.fault_schedules.world import Prepared
 
 MOST = 200
 """The number of schedules to try. About one in thirty needs a given safeguard."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import schedules
-from tests.simulation.gate import Fate
-from tests.simulation.world import Prepared
+from tests.fault_schedules import schedules
+from tests.fault_schedules.gate import Fate
+from tests.fault_schedules.world import Prepared
 
 PART = 25
 QUICK_PARTS = range(8)
@@ -42,7 +42,7 @@ def run_all(prepared: Prepared, seeds: Iterable[int]) -> Counter[str]:
     totals: Counter[str] = Counter()
     for seed in seeds:
         outcome = schedules.run(prepared, seed)
-        repeat = f"seed {seed}; repeat it with: python -m tests.simulation {seed}"
+        repeat = f"seed {seed}; repeat it with: python -m tests.fault_schedules {seed}"
         assert not outcome.violations, "\n".join([repeat, *outcome.violations])
         totals.update(outcome.injected)
         totals["faults"] += outcome.faults
@@ -81,6 +81,10 @@ def test_another_process_repeats_a_seed(prepared: Prepared):
     """Nothing depends on addresses in memory or on how strings are hashed."""
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     received = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "7"], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tests.fault_schedules", "7"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert f"digest {schedules.run(prepared, 7).digest}\n" in received

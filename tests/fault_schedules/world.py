@@ -37,12 +37,12 @@ from mooring.services.administration.nodes import NodeAdmin
 from mooring.services.submission.hooks import Hooks
 from mooring.services.submission.submission import SubmissionService
 from mooring.store.core import ids
-from tests.simulation import checks
-from tests.simulation.clients import SimulatedClient
-from tests.simulation.gate import Fate, Gate, GatedDatabase, InjectedFault, Role, Store
-from tests.simulation.leases import TTL_SECONDS, Leases, SimulatedElection
-from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.machines import Machine, SimulatedAgent, Stream, serve
+from tests.fault_schedules import checks
+from tests.fault_schedules.clients import SimulatedClient
+from tests.fault_schedules.gate import Fate, Gate, GatedDatabase, InjectedFault, Role, Store
+from tests.fault_schedules.leases import TTL_SECONDS, Leases, SimulatedElection
+from tests.fault_schedules.loop import Process, SimulatedLoop
+from tests.fault_schedules.machines import Machine, SimulatedAgent, Stream, serve
 from tests.store.harness import Harness
 
 SERVERS = 2
