@@ -178,8 +178,9 @@ def _runs(client: Client, ref: str, nodes: set[str]) -> None:
 
 
 def _failures(client: Client, ref: str) -> dict[str, str | None]:
-    """Return the last failure of each phase."""
-    return {attempt.phase: attempt.code for attempt in client.history(ref).attempts if attempt.result != "success"}
+    """Return the last failure of each phase but binding, which is tried again where a node has changed meanwhile."""
+    attempts = (attempt for attempt in client.history(ref).attempts if attempt.phase != "bind")
+    return {attempt.phase: attempt.code for attempt in attempts if attempt.result != "success"}
 
 
 def _processes_of(client: Client, workload: str) -> list[int]:

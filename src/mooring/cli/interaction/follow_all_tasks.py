@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from mooring.cli.exits import say
-from mooring.cli.interaction.follow_output import NOTICE, is_living
+from mooring.cli.interaction.follow_output import is_living
 from mooring.cli.interaction.waiting import PAUSE_SECONDS, has_ended
 from mooring.client.operations.core import LONG_POLL_SECONDS
 from mooring.model.errors import Conflict, NotFound, Unavailable
-from mooring.model.workloads.output import OutputPosition
+from mooring.model.workloads.output import CUT_OFF, OutputPosition
 from mooring.wire.workloads.tasks import TaskView
 from mooring.wire.workloads.workloads import WorkloadDetail
 
@@ -141,8 +141,8 @@ async def _timed(
 
 async def _unless_cut_off(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for piece in pieces:
-        if piece.startswith(NOTICE):
-            raise Unavailable(piece.removeprefix(NOTICE).decode("utf-8", "replace").strip())
+        if piece.startswith(CUT_OFF):
+            raise Unavailable(piece.removeprefix(CUT_OFF).decode("utf-8", "replace").strip())
         yield piece
 
 

@@ -16,7 +16,7 @@ from mooring.cli.interaction.stamps import StampReader
 from mooring.cli.interaction.waiting import has_ended, through_outages, wait_until
 from mooring.model.errors import Conflict, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads.output import OutputPosition
+from mooring.model.workloads.output import CUT_OFF, OutputPosition
 from mooring.wire.workloads.tasks import TaskView
 from mooring.wire.workloads.workloads import WorkloadDetail
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 _LIVING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING, TaskStatus.TERMINATING})
-NOTICE = b"\n[mooring] the output is cut off here: "
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
 
@@ -205,11 +204,11 @@ def _without_notice(pieces: Iterator[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         if held:
             yield held
-        held = piece if piece.startswith(NOTICE) else b""
+        held = piece if piece.startswith(CUT_OFF) else b""
         if not held:
             yield piece
     if held:
-        raise Unavailable(held.removeprefix(NOTICE).decode("utf-8", "replace").strip())
+        raise Unavailable(held.removeprefix(CUT_OFF).decode("utf-8", "replace").strip())
 
 
 def is_living(detail: WorkloadDetail, task: TaskView) -> bool:

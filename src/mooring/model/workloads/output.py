@@ -1,9 +1,11 @@
-"""Position in a task's output, by which a reader continues after its stream was cut off."""
+"""The notice at the end of output that was cut off, and the position from which its reader continues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+CUT_OFF = b"\n[mooring] the output is cut off here: "
+"""The server ends a stream with this and the reason if the rest of the output cannot be read."""
 _REMEMBERED_BYTES = 4096
 
 

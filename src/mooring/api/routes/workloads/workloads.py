@@ -39,6 +39,7 @@ from mooring.model.tenancy.access import (
 )
 from mooring.model.tenancy.tenants import Principal
 from mooring.model.workloads.arrays import MAX_INDEXES_TEXT
+from mooring.model.workloads.output import CUT_OFF
 from mooring.model.workloads.workload import Kind
 from mooring.store.views import history as history_views
 from mooring.store.views import task_access
@@ -410,7 +411,7 @@ class _Output(StreamingResponse):
                 piece = await anext(self._source, None)
         except MooringError as error:
             log.warning("Output was cut off", error=str(error))
-            yield f"\n[mooring] the output ends here: {error.message}\n".encode()
+            yield CUT_OFF + f"{error.message}\n".encode()
 
     async def _close(self) -> None:
         self._opened.close()
