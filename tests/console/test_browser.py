@@ -319,6 +319,7 @@ def test_no_page_has_serious_accessibility_violations(
     expect(page.get_by_role("dialog").locator(".loading")).to_have_count(0)
     assert barriers(page, axe) == []
     page.goto("/overview")
+    page.get_by_role("heading", level=1).wait_for()
     page.keyboard.press("Control+k")
     page.get_by_role("combobox").wait_for()
     assert barriers(page, axe) == []

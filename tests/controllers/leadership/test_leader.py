@@ -88,7 +88,6 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harness: Harn
         "rollouts",
         "idleness",
         "estimates",
-        "learned demand",
     }
     assert {loop.name: loop.error for loop in leader.loops} == dict.fromkeys(names)
     assert {loop.found_by_timer for loop in leader.loops} == {0}
