@@ -23,6 +23,7 @@ from mooring.controllers.scheduling.scheduling_loop import SchedulingLoop
 from mooring.controllers.scheduling.timeslots import TimeslotsLoop
 from mooring.controllers.upkeep.accounting import AccountingLoop
 from mooring.controllers.upkeep.audit import AuditLoop
+from mooring.controllers.upkeep.planner_statistics import PlannerStatisticsLoop
 from mooring.controllers.upkeep.retention import Retention, RetentionLoop
 from mooring.controllers.workloads.expiry import ExpiryLoop
 from mooring.controllers.workloads.idleness import IdlenessLoop
@@ -44,6 +45,8 @@ _BURST_SECONDS = 0.02
 _DEMAND_SECONDS = 60.0
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
+_STATISTICS_SECONDS = 2.0
+"""Pause between looks at how much tables have grown."""
 _SUSPICION_SECONDS = 10.0
 _IDLENESS_SECONDS = 10.0
 _UNHURRIED_SECONDS = 0.2
@@ -100,6 +103,7 @@ class ControllerManager:
         self._learned_demand = LearnedDemandLoop(fenced)
         self._audit = AuditLoop(fenced)
         self._audit_seconds = audit_interval_seconds
+        self._statistics = PlannerStatisticsLoop(fenced) if database.dialect == "postgresql" else None
         self.states: list[LoopState] = []
         self._reports = ReportLoop(fenced, self.states)
         # The view follows placements and starts of its own term without haste: no pending work waits for them.
@@ -155,6 +159,10 @@ class ControllerManager:
         self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS)
         if self._audit_seconds:
             self._start(group, "audit", self._audit.once, lambda: self._audit_seconds)
+        if self._statistics is not None:
+            self._start(
+                group, "statistics", self._statistics.once, lambda: max_seconds, self._signal, _STATISTICS_SECONDS
+            )
         self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS)
 
     def _start(
