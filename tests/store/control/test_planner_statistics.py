@@ -40,5 +40,6 @@ async def analyzed(database: Database) -> list[str]:
 
 
 async def estimated_rows(database: Database) -> int:
+    query = text("SELECT reltuples FROM pg_class WHERE relname = 'events'")
     async with database.read() as connection:
-        return int((await connection.execute(text("SELECT reltuples FROM pg_class WHERE relname = 'events'"))).scalar_one())
+        return int((await connection.execute(query)).scalar_one())

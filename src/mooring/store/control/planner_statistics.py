@@ -1,7 +1,7 @@
 """PostgreSQL's statistics of tables that have grown: its plans depend on them.
 
-Prepared statements keep plans that were made for nearly empty tables until the tables are analyzed. Autovacuum does this
-about a minute after a table has grown, and until then statements scan tables that they should look rows up in.
+Prepared statements keep plans that were made for nearly empty tables until the tables are analyzed. Autovacuum does
+this about a minute after a table has grown. Until then statements scan tables in which they should look rows up.
 """
 
 from __future__ import annotations
