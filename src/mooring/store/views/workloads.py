@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.clock import now
@@ -21,6 +21,7 @@ from mooring.model.workloads.lifetime.health import Trouble
 from mooring.model.workloads.workload import PLACEMENT_OPTIONS, PlacementOptions
 from mooring.store.core import batch_sql
 from mooring.store.core.ids import array_task_id
+from mooring.store.core.queries import Query
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import pools, projects, tasks, timeslots, users, workloads
 from mooring.store.views.task_trouble import troubles
@@ -201,39 +202,27 @@ async def page(
     conditions = _conditions(selection)
     total = (await connection.execute(select(func.count()).select_from(workloads).where(*conditions))).scalar_one()
     rows = await connection.execute(
-        _workloads().where(*conditions).order_by(*_ordering(order)).limit(limit).offset(offset)
+        _WORKLOADS.where(*conditions).order_by(*_ordering(order)).limit(limit).offset(offset)
     )
     return await _counted(connection, rows.all()), int(total)
 
 
 async def by_id(connection: AsyncConnection, workload_id: UUID) -> WorkloadRow | None:
     """Return a workload regardless of its owner."""
-    rows = await connection.execute(_workloads().where(workloads.c.id == workload_id))
-    return next(iter(await _counted(connection, rows.all())), None)
+    rows = await _BY_ID.rows(connection, workload_id=workload_id)
+    return next(iter(await _counted(connection, rows)), None)
 
 
 async def by_name(connection: AsyncConnection, name: str, *, user_id: UUID) -> WorkloadRow | None:
     """Return the user's workload of this name: not removed before removed, live before ended, then the newest."""
-    rows = await connection.execute(
-        _workloads()
-        .where(workloads.c.user_id == user_id, workloads.c.name == name)
-        .order_by(
-            workloads.c.removed_at.is_not(None),
-            workloads.c.ended_at.is_not(None),
-            workloads.c.created_at.desc(),
-            workloads.c.id.desc(),
-        )
-        .limit(1)
-    )
-    return next(iter(await _counted(connection, rows.all())), None)
+    rows = await _BY_NAME.rows(connection, user_id=user_id, name=name)
+    return next(iter(await _counted(connection, rows)), None)
 
 
 async def by_timeslot(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, WorkloadRow]:
     """Return the workloads in the given timeslots, by timeslot; the oldest if a timeslot has several."""
-    rows = await connection.execute(
-        _workloads().where(batch_sql.among(workloads.c.timeslot_id, ids)).order_by(workloads.c.id.desc())
-    )
-    found = await _counted(connection, rows.all())
+    rows = await _BY_TIMESLOT.rows(connection, ids=ids)
+    found = await _counted(connection, rows)
     return {row.timeslot_id: row for row in found if row.timeslot_id is not None}
 
 
@@ -351,22 +340,7 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
     counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
     members: dict[UUID, Counter[str]] = {row.id: Counter() for row in rows}
     tried_at: dict[UUID, datetime] = {}
-    first = func.min(func.coalesce(tasks.c.not_before, tasks.c.created_at), type_=tasks.c.created_at.type)
-    ready = tasks.c.ready_at.is_not(None)
-    found = await connection.execute(
-        select(
-            tasks.c.workload_id,
-            tasks.c.status,
-            func.count(),
-            first,
-            _number(ready),
-            _number(and_(ready, tasks.c.revision == workloads.c.revision)),
-            _number(tasks.c.revision != workloads.c.revision),
-        )
-        .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(batch_sql.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
-        .group_by(tasks.c.workload_id, tasks.c.status)
-    )
+    found = await _COUNTS.rows(connection, ids=counts.keys())
     for row in rows:
         if row.deferred:
             status = deferred_status(ended=row.ended_at is not None, stopping=row.stopping)
@@ -383,7 +357,7 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
     line = await _positions(connection, [row.id for row in rows if row.status == WorkloadStatus.PENDING])
     return [
         WorkloadRow(
-            **{**row._mapping, **decode_options(row)},
+            **{**row._asdict(), **decode_options(row)},
             counts=counts[row.id],
             ready=members[row.id]["ready"],
             updated=members[row.id]["updated"],
@@ -396,10 +370,6 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
     ]
 
 
-def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return func.sum(case((condition, 1), else_=0), type_=Integer())
-
-
 async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, int]:
     """Return the positions of pending workloads in the queues of their pools.
 
@@ -408,6 +378,123 @@ async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[U
     """
     if not ids:
         return {}
+    found = await _POSITIONS.rows(connection, ids=ids)
+    return {row.id: row.position for row in found}
+
+
+def _tasks() -> Select[Any]:
+    return select(*(tasks.c[each.name] for each in fields(TaskRow)))
+
+
+_PREDICTING = (Expectation.RECENT.value, Expectation.PREDICTED.value)
+
+
+# Statements are built once. Building takes longer than executing, and leaves reference cycles that must be collected.
+_WORKLOADS: Select[Any] = (
+    select(
+        workloads.c.id,
+        workloads.c.name,
+        workloads.c.kind,
+        workloads.c.type,
+        workloads.c.status,
+        workloads.c.stopping,
+        pools.c.simulated,
+        pools.c.name.label("pool"),
+        func.coalesce(pools.c.options["backfill", "expectation"].as_string(), "").in_(_PREDICTING).label("predicts"),
+        workloads.c.domain_id,
+        workloads.c.project_id,
+        projects.c.name.label("project"),
+        workloads.c.user_id,
+        users.c.name.label("user"),
+        workloads.c.replicas,
+        workloads.c.template,
+        workloads.c.requested_slots,
+        workloads.c.architecture,
+        *(workloads.c[name] for name in PLACEMENT_OPTIONS),
+        workloads.c.labels,
+        workloads.c.preemptible,
+        workloads.c.min_available,
+        workloads.c.constraints,
+        workloads.c.reason,
+        workloads.c.private,
+        workloads.c.starts_at,
+        workloads.c.planned_start_at,
+        workloads.c.estimated_start_at,
+        workloads.c.first_start_at,
+        workloads.c.start_moves,
+        workloads.c.placed_at,
+        workloads.c.time_limit_seconds,
+        workloads.c.idle_timeout_seconds,
+        workloads.c.idle_warned_at,
+        workloads.c.warning_signal,
+        workloads.c.warning_seconds,
+        workloads.c.array,
+        workloads.c.parallel,
+        workloads.c.max_retries,
+        workloads.c.retry_on,
+        workloads.c.on_dependency_failure,
+        workloads.c.singleton,
+        workloads.c.timeslot_id,
+        timeslots.c.starts_at.label("slot_starts_at"),
+        timeslots.c.lead_seconds.label("slot_lead_seconds"),
+        workloads.c.admission,
+        workloads.c.created_at,
+        workloads.c.updated_at,
+        workloads.c.started_at,
+        workloads.c.ended_at,
+        workloads.c.removed_at,
+        workloads.c.version,
+        workloads.c.revision,
+        workloads.c.rollout,
+        deferred_count().label("deferred"),
+        workloads.c.next_index,
+    )
+    .join(pools, pools.c.id == workloads.c.pool_id)
+    .join(projects, projects.c.id == workloads.c.project_id)
+    .join(users, users.c.id == workloads.c.user_id)
+    .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
+)
+_BY_ID = Query(_WORKLOADS.where(workloads.c.id == bindparam("workload_id")))
+_BY_NAME = Query(
+    _WORKLOADS.where(workloads.c.user_id == bindparam("user_id"), workloads.c.name == bindparam("name"))
+    .order_by(
+        workloads.c.removed_at.is_not(None),
+        workloads.c.ended_at.is_not(None),
+        workloads.c.created_at.desc(),
+        workloads.c.id.desc(),
+    )
+    .limit(1)
+)
+_BY_TIMESLOT = Query(_WORKLOADS.where(batch_sql.among(workloads.c.timeslot_id)).order_by(workloads.c.id.desc()))
+
+
+def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((condition, 1), else_=0), type_=Integer())
+
+
+def _counts() -> Select[Any]:
+    first = func.min(func.coalesce(tasks.c.not_before, tasks.c.created_at), type_=tasks.c.created_at.type)
+    ready = tasks.c.ready_at.is_not(None)
+    return (
+        select(
+            tasks.c.workload_id,
+            tasks.c.status,
+            func.count(),
+            first,
+            _number(ready),
+            _number(and_(ready, tasks.c.revision == workloads.c.revision)),
+            _number(tasks.c.revision != workloads.c.revision),
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(batch_sql.among(tasks.c.workload_id), tasks.c.current)
+        .group_by(tasks.c.workload_id, tasks.c.status)
+    )
+
+
+_COUNTS = Query(_counts())
+
+
+def _positions_in_queues() -> Select[Any]:
     own, sequencer = workloads.c, func.coalesce(pools.c.options["sequencer"].as_string(), PoolPolicy("").sequencer)
     of_user = func.row_number().over(
         partition_by=(own.pool_id, own.priority, own.user_id), order_by=(own.created_at, own.id)
@@ -423,84 +510,10 @@ async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[U
     queue_order = (pending.c.priority.desc(), pending.c.order_key, pending.c.created_at, pending.c.id)
     position = func.row_number().over(partition_by=pending.c.pool_id, order_by=queue_order)
     queue = select(pending.c.id, position.label("position")).subquery()
-    found = await connection.execute(select(queue.c.id, queue.c.position).where(batch_sql.among(queue.c.id, ids)))
-    return {row.id: row.position for row in found}
+    return select(queue.c.id, queue.c.position).where(batch_sql.among(queue.c.id))
 
 
-def _tasks() -> Select[Any]:
-    return select(*(tasks.c[each.name] for each in fields(TaskRow)))
-
-
-_PREDICTING = (Expectation.RECENT.value, Expectation.PREDICTED.value)
-
-
-def _workloads() -> Select[Any]:
-    return (
-        select(
-            workloads.c.id,
-            workloads.c.name,
-            workloads.c.kind,
-            workloads.c.type,
-            workloads.c.status,
-            workloads.c.stopping,
-            pools.c.simulated,
-            pools.c.name.label("pool"),
-            func.coalesce(pools.c.options["backfill", "expectation"].as_string(), "")
-            .in_(_PREDICTING)
-            .label("predicts"),
-            workloads.c.domain_id,
-            workloads.c.project_id,
-            projects.c.name.label("project"),
-            workloads.c.user_id,
-            users.c.name.label("user"),
-            workloads.c.replicas,
-            workloads.c.template,
-            workloads.c.requested_slots,
-            workloads.c.architecture,
-            *(workloads.c[name] for name in PLACEMENT_OPTIONS),
-            workloads.c.labels,
-            workloads.c.preemptible,
-            workloads.c.min_available,
-            workloads.c.constraints,
-            workloads.c.reason,
-            workloads.c.private,
-            workloads.c.starts_at,
-            workloads.c.planned_start_at,
-            workloads.c.estimated_start_at,
-            workloads.c.first_start_at,
-            workloads.c.start_moves,
-            workloads.c.placed_at,
-            workloads.c.time_limit_seconds,
-            workloads.c.idle_timeout_seconds,
-            workloads.c.idle_warned_at,
-            workloads.c.warning_signal,
-            workloads.c.warning_seconds,
-            workloads.c.array,
-            workloads.c.parallel,
-            workloads.c.max_retries,
-            workloads.c.retry_on,
-            workloads.c.on_dependency_failure,
-            workloads.c.singleton,
-            workloads.c.timeslot_id,
-            timeslots.c.starts_at.label("slot_starts_at"),
-            timeslots.c.lead_seconds.label("slot_lead_seconds"),
-            workloads.c.admission,
-            workloads.c.created_at,
-            workloads.c.updated_at,
-            workloads.c.started_at,
-            workloads.c.ended_at,
-            workloads.c.removed_at,
-            workloads.c.version,
-            workloads.c.revision,
-            workloads.c.rollout,
-            deferred_count().label("deferred"),
-            workloads.c.next_index,
-        )
-        .join(pools, pools.c.id == workloads.c.pool_id)
-        .join(projects, projects.c.id == workloads.c.project_id)
-        .join(users, users.c.id == workloads.c.user_id)
-        .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
-    )
+_POSITIONS = Query(_positions_in_queues())
 
 
 def _conditions(selection: Selection) -> list[ColumnElement[bool]]:
