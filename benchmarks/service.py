@@ -1,8 +1,8 @@
 """The whole service on this machine: batches over HTTP, placed, bound and RUNNING on simulated nodes, per database.
 
-Then single submissions: over 8 and over 64 connections, each of which submits the next when the last is accepted, and
-100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production. On PostgreSQL the singles over
-64 connections are also submitted to a server with `--role api` beside the leader.
+Then single submissions: over 8 and over 64 connections, each of which submits the next when the last is accepted; and,
+once the server is idle, 100 per second, whatever the answers. PostgreSQL has its own fsync on, as in production. On
+PostgreSQL the singles over 64 connections are also submitted to a server with `--role api` beside the leader.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def run() -> dict[str, float]:
             cpu_seconds = server.cpu_seconds() - started
             singles = asyncio.run(_measure(server, url, "single", SINGLES, 1, SINGLE_CONNECTIONS))
             many = asyncio.run(_measure(server, url, "many", MANY_SINGLES, 1, MANY_CONNECTIONS))
+            _let_settle(server)
             steady = asyncio.run(_steady(server, url))
         figures |= batches.named(f"{kind}_batch") | {f"{kind}_batch_server_cpu_seconds": cpu_seconds}
         figures |= singles.named(f"{kind}_single") | many.named(f"{kind}_single_{MANY_CONNECTIONS}_connections")

@@ -6,7 +6,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, Dialect, Select
+from sqlalchemy import BindParameter, Dialect, Float, Select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import iterate
@@ -65,7 +65,7 @@ class _Compiled(NamedTuple):
         given = expanded.parameters
         converts: Any = {**compiled._bind_processors, **expanded.processors}
         columns: list[Any] = list(compiled._result_columns)
-        results = [column.type._cached_result_processor(dialect, None) for column in columns]
+        results = [_result_processor(column.type, dialect) for column in columns]
         return cls(
             expanded.statement,
             [(name, given.get(name), converts.get(name)) for name in expanded.positiontup or ()],
@@ -85,3 +85,8 @@ class _Compiled(NamedTuple):
                 columns[number] = tuple(map(convert, columns[number]))
             rows = list(zip(*columns, strict=True))
         return list(map(self.row._make, rows))
+
+
+def _result_processor(kind: Any, dialect: Dialect) -> _Convert | None:
+    # Both drivers return floats as such; SQLAlchemy would ask for the driver's own type of the column first.
+    return None if isinstance(kind, Float) else kind._cached_result_processor(dialect, None)

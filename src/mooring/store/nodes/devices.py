@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from sqlalchemy import Select, and_, delete, insert, select, update
@@ -13,11 +13,13 @@ from mooring.model.errors import InvalidInput
 from mooring.model.resources.devices import MAX_DEVICES, WHOLE, Device
 from mooring.model.resources.slots import Amounts, slot_type
 from mooring.store.core.batch_sql import among
+from mooring.store.core.queries import Query
+from mooring.store.core.types import AnyRow
 from mooring.store.tables import node_devices
 
 _columns = node_devices.c
 _ALL = select(node_devices).order_by(_columns.device_index)
-_SOME = _ALL.where(among(_columns.node_id))
+_SOME = Query(_ALL.where(among(_columns.node_id)))
 
 
 async def set_devices(connection: AsyncConnection, node_id: UUID, devices: Mapping[str, Sequence[Device]]) -> bool:
@@ -73,10 +75,11 @@ async def by_node(
     connection: AsyncConnection, node_ids: Sequence[UUID] | Select[tuple[UUID]] | None = None
 ) -> dict[UUID, dict[str, tuple[Device, ...]]]:
     """Return the devices of all nodes, or of the given ones."""
+    rows: Iterable[AnyRow]
     if isinstance(node_ids, Select):
         rows = await connection.execute(_ALL.where(_columns.node_id.in_(node_ids)))
     elif node_ids is not None:
-        rows = await connection.execute(_SOME, {"ids": node_ids})
+        rows = await _SOME.rows(connection, ids=node_ids)
     else:
         rows = await connection.execute(_ALL)
     found: dict[UUID, dict[str, tuple[Device, ...]]] = defaultdict(dict)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict, NotFound
@@ -24,6 +24,7 @@ from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.constraint_columns import decode_taints
 from mooring.store.core.ids import new_id
+from mooring.store.core.queries import Query, rows_of
 from mooring.store.core.types import AnyRow
 from mooring.store.nodes import devices, taints
 from mooring.store.nodes.heartbeats import awake
@@ -346,12 +347,13 @@ async def all_ids(connection: AsyncConnection) -> set[UUID]:
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Return nodes with their counters as placement sees them: all, or those of the given ids."""
-    query, counters, counts = _load(some=ids is not None)
-    those = {} if ids is None else {"ids": ids}
+    those: dict[str, Any] = {} if ids is None else {"ids": ids}
+    asked = [(query, those) for query in _load(some=ids is not None)]
+    rows, counters, counts = await rows_of(connection, *asked)
     slots: dict[UUID, list[AnyRow]] = defaultdict(list)
-    for counter in await connection.execute(counters, those):
+    for counter in counters:
         slots[counter.node_id].append(counter)
-    occupied = {row.node_id: row.number for row in await connection.execute(counts, those)}
+    occupied = {row.node_id: row.number for row in counts}
     own_devices = await devices.by_node(connection, ids)
     return [
         Node(
@@ -386,12 +388,12 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             images=row.images or {},
             occupied_ports=tuple(HostPort(port, protocol) for protocol, port in row.occupied_ports or ()),
         )
-        for row in await connection.execute(query, those)
+        for row in rows
     ]
 
 
 @cache
-def _load(*, some: bool) -> tuple[Select[Any], Select[Any], Select[Any]]:
+def _load(*, some: bool) -> tuple[Query, Query, Query]:
     """Return the queries for nodes, their counters and their task counts; of all nodes, or of some."""
     most_tasks: ColumnElement[int | None] = literal_column(MAX_TASKS).label("most_tasks")
     isolation: ColumnElement[str | None] = literal_column(REQUIRED_ISOLATION).label("required_isolation")
@@ -404,13 +406,11 @@ def _load(*, some: bool) -> tuple[Select[Any], Select[Any], Select[Any]]:
         .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
         .group_by(tasks.c.node_id)
     )
-    if not some:
-        return query, counters, counts
-    return (
-        query.where(batch_sql.among(nodes.c.id)),
-        counters.where(batch_sql.among(node_resources.c.node_id)),
-        counts.where(batch_sql.among(tasks.c.node_id)),
-    )
+    if some:
+        query = query.where(batch_sql.among(nodes.c.id))
+        counters = counters.where(batch_sql.among(node_resources.c.node_id))
+        counts = counts.where(batch_sql.among(tasks.c.node_id))
+    return Query(query), Query(counters), Query(counts)
 
 
 def _own_labels(row: AnyRow) -> dict[str, str]:
@@ -424,15 +424,15 @@ async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Any
 
     A lost task counts only if it holds ports that are not yet known to be free.
     """
-    return list(await connection.execute(_tasks_on(), {"ids": ids}))
+    return await _tasks_on().rows(connection, ids=ids)
 
 
 @cache
-def _tasks_on() -> Select[Any]:
+def _tasks_on() -> Query:
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
     lost = (tasks.c.status == TaskStatus.LOST).label("lost")
     listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
-    return (
+    return Query(
         select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
         .where(
             tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),

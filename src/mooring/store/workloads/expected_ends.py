@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,6 +16,7 @@ from mooring.model.resources.devices import DeviceShare, shares_of
 from mooring.model.resources.slots import Amounts
 from mooring.model.workloads.lifetime.runs import JobFeatures
 from mooring.store.core.batch_sql import among
+from mooring.store.core.queries import Query
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import tasks, timeslots, workloads
 from mooring.store.workloads.run_times import Kind, RunTimes
@@ -58,10 +58,12 @@ async def on_nodes(
     The end of all others is open. `usual` holds the usual run times of those pools that rely on them, `predicted` the
     predicted run times in seconds of others.
     """
-    guessing = sorted({*usual, *predicted})
-    in_pools = [workloads.c.pool_id.in_(guessing)] if guessing else []
-    query = _on_nodes().where(or_(_ENDS, *in_pools))
-    rows = await connection.execute(query, {"ids": ids})
+    rows: Iterable[AnyRow]
+    if guessing := sorted({*usual, *predicted}):
+        query = _ON_NODES.where(or_(_ENDS, workloads.c.pool_id.in_(guessing)))
+        rows = await connection.execute(query, {"ids": ids})
+    else:
+        rows = await _ENDING_ON_NODES.rows(connection, ids=ids)
     found = [_expected_end(row, now, _guessed_run_time(row, usual, predicted)) for row in rows]
     return [each for each in found if each.ends_at is not None or each.usually_at is not None]
 
@@ -73,28 +75,27 @@ _ENDS = or_(
 )
 
 
-@cache
-def _on_nodes() -> Select[Any]:
-    return (
-        select(
-            tasks.c.node_id,
-            tasks.c.id,
-            tasks.c.status,
-            tasks.c.started_at,
-            tasks.c.deadline_at,
-            tasks.c.requested_slots,
-            tasks.c.workload_id,
-            tasks.c.ports,
-            tasks.c.devices,
-            workloads.c.pool_id,
-            *FEATURES,
-            workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
-            timeslots.c.ends_at.label("timeslot_ends_at"),
-        )
-        .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .outerjoin(timeslots, and_(timeslots.c.id == workloads.c.timeslot_id, timeslots.c.ended_at.is_(None)))
-        .where(among(tasks.c.node_id), tasks.c.status.in_(list(OCCUPYING)))
+_ON_NODES: Select[Any] = (
+    select(
+        tasks.c.node_id,
+        tasks.c.id,
+        tasks.c.status,
+        tasks.c.started_at,
+        tasks.c.deadline_at,
+        tasks.c.requested_slots,
+        tasks.c.workload_id,
+        tasks.c.ports,
+        tasks.c.devices,
+        workloads.c.pool_id,
+        *FEATURES,
+        workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
+        timeslots.c.ends_at.label("timeslot_ends_at"),
     )
+    .join(workloads, workloads.c.id == tasks.c.workload_id)
+    .outerjoin(timeslots, and_(timeslots.c.id == workloads.c.timeslot_id, timeslots.c.ended_at.is_(None)))
+    .where(among(tasks.c.node_id), tasks.c.status.in_(list(OCCUPYING)))
+)
+_ENDING_ON_NODES = Query(_ON_NODES.where(_ENDS))
 
 
 def _expected_end(row: AnyRow, now: datetime, run_time: timedelta | None) -> ExpectedEnd:

@@ -118,7 +118,7 @@ _STORED_REASONS = select(
     workloads.c.reason["message"].as_string(),
     workloads.c.planned_start_at,
 ).where(batch_sql.among(workloads.c.id))
-_CONSTRAINTS = select(workloads.c.id, workloads.c.constraints).where(batch_sql.among(workloads.c.id))
+_CONSTRAINTS = Query(select(workloads.c.id, workloads.c.constraints).where(batch_sql.among(workloads.c.id)))
 _ADMISSION = batch_sql.Statement(
     """
     UPDATE workloads AS w SET admission = i.admission, updated_at = {now} FROM {rows} i
@@ -362,5 +362,5 @@ async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_be
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
     """Return the constraints of these workloads' tasks: their demands on nodes, and what other tasks can match."""
-    rows = await connection.execute(_CONSTRAINTS, {"ids": ids})
+    rows = await _CONSTRAINTS.rows(connection, ids=ids) if ids else ()
     return {id: decode_constraints(encoded) for id, encoded in rows}
