@@ -67,8 +67,8 @@ def _measure(waiting: Sequence[Workload], usage: Usage) -> tuple[float, float, i
     """Seconds of ordering and admission, by the clock and of the processor, and how many were admitted."""
     started, used = perf_counter(), process_time()
     admission = Admission(AdmissionContext(NOW, usage))
-    turns = ordered(FifoSequencer(), waiting, OrderingContext())
-    admitted = sum(not isinstance(admission.admit(each), Rejection) for each in turns)
+    in_order = ordered(FifoSequencer(), waiting, OrderingContext())
+    admitted = sum(not isinstance(admission.admit(each), Rejection) for each in in_order)
     return perf_counter() - started, process_time() - used, admitted
 
 

@@ -46,7 +46,7 @@ from mooring.scheduling import (
 from mooring.scheduling.cluster.arrays import Rows, Scores
 from mooring.scheduling.cluster.shapes import Shape
 from mooring.scheduling.compiled import compilation, layout, scorer_kernel
-from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.engine import CompiledEngine
 from mooring.scheduling.compiled.placement_batch import Batch
 from mooring.scheduling.gang_size import gang_size
 from mooring.scheduling.plugins.protocols import DependsOn, Scorer
@@ -228,31 +228,31 @@ def waiting(nodes: int) -> dict[str, float]:
     """
     good = queue(basic_forms(20), 14_000)
     same, different = impossible_forms()
-    parked = {"alone": (), "one_shape": same, "different": different}
-    spent: dict[str, list[float]] = {name: [] for name in parked}
+    unschedulable = {"alone": (), "one_shape": same, "different": different}
+    spent: dict[str, list[float]] = {name: [] for name in unschedulable}
     figures: dict[str, float] = {}
     for _ in range(9):
-        all_turns = {name: Turns(nodes) for name in parked}
-        for name, turns in all_turns.items():
-            come = [workload(20_000 + number, form) for number, form in enumerate(parked[name])]
-            first_seconds = turns.run(come)
-            turns.run(good[:2000])
+        queues = {name: QueuePasses(nodes) for name in unschedulable}
+        for name, passes in queues.items():
+            come = [workload(20_000 + number, form) for number, form in enumerate(unschedulable[name])]
+            first_seconds = passes.run(come)
+            passes.run(good[:2000])
             if come:
                 figures[f"waiting_{name}_first_seconds"] = first_seconds
         gc.collect()
-        # Pass by pass in turns, so that what is compared stands side by side in time, each of them first as often.
-        order = list(all_turns)
+        # The queues alternate pass by pass, and each of them is first equally often.
+        order = list(queues)
         for first in range(2000, len(good), 2000):
             for name in order:
-                spent[name].append(all_turns[name].run(good[first : first + 2000]))
+                spent[name].append(queues[name].run(good[first : first + 2000]))
             order.append(order.pop(0))
     for name in ("one_shape", "different"):
-        figures[f"waiting_{name}_reasons_seconds"] = all_turns[name].say_reasons()
+        figures[f"waiting_{name}_reasons_seconds"] = queues[name].say_reasons()
         figures[f"waiting_{name}_percent"] = 100 * (median(map(truediv, spent[name], spent["alone"])) - 1)
     return figures
 
 
-class Turns:
+class QueuePasses:
     """Passes with a pending queue, as the leader runs them, without the store."""
 
     def __init__(self, nodes: int) -> None:
@@ -344,13 +344,15 @@ def rate_of_passes(scheduler: Scheduler, passes: int) -> float:
     return 1000 * passes / (time.thread_time() - started)
 
 
-def new_engine(nodes: int, profile: str = "locality", *, mode: int = layout.AUTOMATIC, gpus: bool = False) -> Engine:
-    engine = Engine(Cluster(make_nodes(nodes, gpus=gpus)), Registry().profile(profile), mode=mode)
+def new_engine(
+    nodes: int, profile: str = "locality", *, mode: int = layout.AUTOMATIC, gpus: bool = False
+) -> CompiledEngine:
+    engine = CompiledEngine(Cluster(make_nodes(nodes, gpus=gpus)), Registry().profile(profile), mode=mode)
     engine.sync()
     return engine
 
 
-def batch_of(engine: Engine, workloads: list[Workload]) -> Batch:
+def batch_of(engine: CompiledEngine, workloads: list[Workload]) -> Batch:
     batch = Batch()
     for each in workloads:
         code = engine.code_of(each)

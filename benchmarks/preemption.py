@@ -24,7 +24,7 @@ from mooring.model.workloads.workload import (
     Workload,
 )
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.engine import CompiledEngine
 from mooring.scheduling.compiled.preemption import CompiledPreemptor
 from mooring.scheduling.preemption.preemption import Preemptor
 from mooring.scheduling.preemption.running_tasks import register_running_tasks
@@ -251,7 +251,7 @@ def _preemptor(full: Full, budgets: Budgets) -> Preemptor:
 
 def _kernels(full: Full, budgets: Budgets | None) -> CompiledPreemptor:
     preemptor = _preemptor(full, budgets or Budgets())
-    kernels = CompiledPreemptor(Engine(preemptor.cluster, preemptor.profile), preemptor)
+    kernels = CompiledPreemptor(CompiledEngine(preemptor.cluster, preemptor.profile), preemptor)
     kernels.sync()
     return kernels
 

@@ -64,11 +64,11 @@ class Setting:
 class Round:
     seconds: float
     """From the end of the leader to the first bind of the other."""
-    in_office_seconds: float
+    elected_seconds: float
     """Seconds of these after the successor was elected."""
 
     def __str__(self) -> str:
-        return f"{self.seconds:.2f} s ({self.in_office_seconds:.2f} s in office)"
+        return f"{self.seconds:.2f} s ({self.elected_seconds:.2f} s after the election)"
 
 
 def run() -> dict[str, float]:
@@ -141,7 +141,7 @@ async def _measure(url: str, folder: Path, setting: Setting) -> dict[str, float]
                 f"{prefix}_{name}_p50_seconds": median(each.seconds for each in rounds),
                 f"{prefix}_{name}_max_seconds": max(each.seconds for each in rounds),
                 f"{prefix}_{name}_bound_seconds": bound,
-                f"{prefix}_{name}_office_to_bind_p50_seconds": median(each.in_office_seconds for each in rounds),
+                f"{prefix}_{name}_election_to_bind_p50_seconds": median(each.elected_seconds for each in rounds),
             }
         await population.check(database)
     await database.close()

@@ -135,7 +135,7 @@ async def test_a_fatal_error_of_a_task_ends_its_siblings(tasks: BackgroundTasks)
 
     tasks.start("connection", work, fatal=(ConnectionError,))
     with pytest.raises(ConnectionError, match="gone"):
-        await tasks.beside(main())
+        await tasks.run_with(main())
     assert ended.is_set()
 
 
@@ -162,7 +162,7 @@ async def test_a_fatal_error_while_the_scope_ends_is_no_failure_of_the_task(task
     state = tasks.start("connection", work, fatal=(ConnectionError,))
     tasks.start("slow", slow)
     with capture_logs() as logged:
-        await tasks.beside(main())
+        await tasks.run_with(main())
         await tasks.close()
     assert raised.is_set()
     assert (state.failures, logged) == (0, [])

@@ -30,7 +30,7 @@ S = TimeslotStatus
 NINE = datetime(2027, 3, 1, 9, tzinfo=UTC)
 
 
-class StandingClock:
+class ManualClock:
     def __init__(self) -> None:
         self.at = NINE
 
@@ -42,7 +42,7 @@ class StandingClock:
 
 
 class Port:
-    def __init__(self, harness: Harness, clock: StandingClock) -> None:
+    def __init__(self, harness: Harness, clock: ManualClock) -> None:
         self.harness = harness
         self.clock = clock
         self.mirror = Mirror(harness.database)

@@ -131,7 +131,7 @@ class KubernetesPlacer(Placer):
             (wish.term, wish.weight, None) for wish in wants.preferred_tasks
         ]
         pulls += [
-            (term, weight, project) for term, weight, project in self.ever_carried if self.means(term, project, wants)
+            (term, weight, project) for term, weight, project in self.all_terms if self.means(term, project, wants)
         ]
         if not pulls and not any(self.means(term, wants.project, wants) for term in wants.affinity):
             return None

@@ -75,7 +75,7 @@ class Placer:
     places: list[Place]
     project_labels: dict[str, dict[str, str]]
     weights: dict[str, int] = field(default_factory=dict)
-    ever_carried: list[tuple[TaskTerm, int, str]] = field(default_factory=list)
+    all_terms: list[tuple[TaskTerm, int, str]] = field(default_factory=list)
     """The distinct terms by which placed tasks pull others, also those that have left, with the carriers' project."""
     at_once: int = 1
     """The number of tasks to place on the node."""
@@ -94,8 +94,8 @@ class Placer:
             self.note((wish.term, wish.weight, task.project))
 
     def note(self, carried: tuple[TaskTerm, int, str]) -> None:
-        if carried not in self.ever_carried:
-            self.ever_carried.append(carried)
+        if carried not in self.all_terms:
+            self.all_terms.append(carried)
 
     def decide_all(self, workloads: Iterable[Workload]) -> list[Answer]:
         ordered = sorted(workloads, key=lambda workload: (-workload.priority, workload.created_at, workload.id.int))

@@ -116,12 +116,12 @@ class Damaged(Commitments):
         busy = Busy(self.harness, [], {})
         before = _comparable(await busy.state())
         # A machine that came back smaller is above capacity without any damage.
-        standing = await self.harness.findings()
+        known = await self.harness.findings()
         await self.harness.execute(damage)
-        found = [each for each in await self.harness.findings() if each not in standing]
+        found = [each for each in await self.harness.findings() if each not in known]
         assert found, f"{what} is not found"
         done = await self.harness.repair()
-        left = [each for each in await self.harness.findings() if each not in standing]
+        left = [each for each in await self.harness.findings() if each not in known]
         if not left:
             assert _comparable(await busy.state()) == before, f"{what} is mended to another state: {done.corrections}"
             return

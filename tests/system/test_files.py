@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mooring.cli.app import app
 from mooring.client import Client
-from mooring.client.applying import Result, Standing, apply, compare, delete
+from mooring.client.applying import Result, State, apply, compare, delete
 from mooring.client.files import read_documents
 from mooring.wire.workloads.workloads import WorkloadDetail
 from tests.system.servers import PASSWORD, Server, eventually, running_server, workspace
@@ -64,17 +64,17 @@ def test_applying_an_example_again_changes_nothing(client: Client, name: str):
     def found() -> list[WorkloadDetail]:
         return [client.workload(each) for each in expected]
 
-    assert {compare(client, each).standing for each in documents} == {Standing.MISSING}
+    assert {compare(client, each).state for each in documents} == {State.MISSING}
     assert {apply(client, each).result for each in documents} == {Result.CREATED}
     eventually(lambda: [each.status for each in found()] == list(expected.values()))
     ids = [each.id for each in found()]
-    assert {compare(client, each).standing for each in documents} == {Standing.EQUAL}
+    assert {compare(client, each).state for each in documents} == {State.EQUAL}
     assert {apply(client, each).result for each in documents} == {Result.UNCHANGED}
     assert [each.id for each in found()] == ids
     assert all(delete(client, each) for each in documents)
     eventually(lambda: all(each.ended_at for each in found()))
     assert not any(delete(client, each) for each in documents)
-    assert {compare(client, each).standing for each in documents} == {Standing.MISSING}
+    assert {compare(client, each).state for each in documents} == {State.MISSING}
 
 
 def test_differences_are_shown_and_applied_one_by_one(mooring: Mooring, client: Client):

@@ -214,7 +214,7 @@ class Agent:
             connecting = partial(self._stay_connected, credential.credential)
             self.background.start("connection", connecting, fatal=(AgentRefused,))
             self.background.start("cleanup", self._clean_up_forever)
-            await self.background.beside(self._wait_for_stop())
+            await self.background.run_with(self._wait_for_stop())
 
     async def _wait_for_stop(self) -> None:
         """Wait for the stop, then leave in an orderly way."""
@@ -362,7 +362,7 @@ class Agent:
         tasks.start("image reports", partial(self._image_reports.run, connection, runtimes), essential=False)
         tasks.start("volume removals", partial(self._volume_removals.run, connection))
         try:
-            await tasks.beside(self._receive(connection))
+            await tasks.run_with(self._receive(connection))
         finally:
             await tasks.close()
             await self._log_streams.close()

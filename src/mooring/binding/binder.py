@@ -223,7 +223,7 @@ def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:
         for decision in decisions
         if decision.reason is not None
         and decision.outcome in (Outcome.WAITING, Outcome.PLACED)
-        and decision.reason.message != decision.workload.waiting_reason
+        and decision.has_new_reason
     }
 
 
@@ -232,9 +232,7 @@ def _changed_codes(decisions: Sequence[Decision]) -> set[UUID]:
     return {
         decision.workload.id
         for decision in decisions
-        if decision.reason is not None
-        and decision.outcome in (Outcome.WAITING, Outcome.PLACED)
-        and decision.reason.code != decision.workload.waiting_code
+        if decision.outcome in (Outcome.WAITING, Outcome.PLACED) and decision.has_new_code
     }
 
 

@@ -27,7 +27,7 @@ _CHANGEABLE = {*TaskTemplateRequest.model_fields, "replicas", "rollout"}
 _MAX_CAUSE_LENGTH = 500
 
 
-class Standing(StrEnum):
+class State(StrEnum):
     MISSING = "missing"
     EQUAL = "unchanged"
     DIFFERENT = "different"
@@ -43,8 +43,8 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    standing: Standing
+class Comparison:
+    state: State
     status: str | None = None
     differences: tuple[Difference, ...] = ()
 
@@ -60,32 +60,32 @@ class Applied:
     """It runs on simulated nodes."""
 
 
-def compare(client: Client, document: Document) -> Compared:
+def compare(client: Client, document: Document) -> Comparison:
     """Return the state of the server's workload relative to a document."""
     manifest = document.manifest
     try:
         found = client.compare(manifest.name, workload_request(manifest))
     except NotFound:
-        return Compared(Standing.MISSING)
+        return Comparison(State.MISSING)
     if found.removed or (found.ended and manifest.kind == "deployment"):
-        return Compared(Standing.MISSING)
+        return Comparison(State.MISSING)
     if found.ended:
-        return Compared(Standing.ENDED, found.status)
+        return Comparison(State.ENDED, found.status)
     differences = list(found.differences)
     if isinstance(manifest, LabManifest):
         differences += _window(client, manifest)
-    standing = Standing.DIFFERENT if differences else Standing.EQUAL
-    return Compared(standing, found.status, tuple(differences))
+    state = State.DIFFERENT if differences else State.EQUAL
+    return Comparison(state, found.status, tuple(differences))
 
 
 def apply(client: Client, document: Document, *, again: bool = False) -> Applied:
     """Create missing workloads and change those that differ. `again`: also create ended sessions and labs again."""
     manifest, found = document.manifest, compare(client, document)
-    if found.standing is Standing.EQUAL:
+    if found.state is State.EQUAL:
         return Applied(Result.UNCHANGED)
-    if found.standing is Standing.ENDED and not again:
+    if found.state is State.ENDED and not again:
         return Applied(Result.ENDED, found.status)
-    if found.standing is Standing.DIFFERENT:
+    if found.state is State.DIFFERENT:
         _update(client, document, found.differences)
         return Applied(Result.UPDATED)
     if isinstance(manifest, LabManifest):

@@ -86,7 +86,7 @@ class BackgroundTasks:
         self._supervisors.append(asyncio.create_task(self._supervise(state, work, fatal), name=f"supervisor of {name}"))
         return state
 
-    async def beside(self, main: Coroutine[Any, Any, R]) -> R:
+    async def run_with(self, main: Coroutine[Any, Any, R]) -> R:
         """Run `main` while the tasks run; a fatal error of a task cancels it, and is raised."""
         running = asyncio.ensure_future(main)
         self._fatal = fatal = asyncio.get_running_loop().create_future()

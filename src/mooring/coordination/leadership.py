@@ -42,9 +42,9 @@ class Leadership:
         )
         return self._term
 
-    async def reach(self) -> None:
+    async def ping_database(self) -> None:
         """Return once the database answers."""
-        await self._database.reach()
+        await self._database.ping()
 
     def end_term(self) -> None:
         self._term = None

@@ -53,7 +53,7 @@ class Hook:
             problem = f"raised {type(error).__name__}: {shown(str(error))[:200]}"
         raise Unavailable(f"the hook {self.name!r} {problem}", code="hook-failed", details={"hook": self.name})
 
-    async def tell(self, argument: object) -> None:
+    async def notify(self, argument: object) -> None:
         """Call it; what becomes of that is logged, and changes nothing."""
         try:
             await self.call(argument)

@@ -61,6 +61,16 @@ class Decision(NamedTuple):
     """The planned start of an unschedulable workload, if its pool plans starts."""
 
     @property
+    def has_new_code(self) -> bool:
+        """True if the code of its reason differs from the stored one."""
+        return self.reason is not None and self.reason.code != self.workload.waiting_code
+
+    @property
+    def has_new_reason(self) -> bool:
+        """True if the stored reason is outdated. The text has the amounts, which change while the code stays."""
+        return self.has_new_code or (self.reason is not None and self.reason.message != self.workload.waiting_reason)
+
+    @property
     def is_replanned(self) -> bool:
         """True if its planned start differs from the stored one by more than a few seconds."""
         before, planned = self.workload.planned_start, self.planned_start

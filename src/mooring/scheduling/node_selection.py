@@ -184,10 +184,12 @@ def _on_one_node(evaluation: Evaluation, trial: Trial, workload: Workload, count
 def _all_on(each: Evaluation, trial: Trial, row: int, count: int, own: Amount) -> list[_Given]:
     """Count tasks on a row until they exclude each other, and return the resources assigned to each."""
     constraints = each.shape.constraints
-    apart = bool(constraints.anti_affinity) or any(spread.hard for spread in constraints.spread) or each.wants_devices
+    excludes_its_own = (
+        bool(constraints.anti_affinity) or any(spread.hard for spread in constraints.spread) or each.wants_devices
+    )
     given: list[_Given] = []
     for _ in range(count):
-        if apart and given:
+        if excludes_its_own and given:
             each.refresh()
             if each.keys[row] == INFEASIBLE:
                 break
@@ -260,7 +262,7 @@ def _open_rows(evaluation: Evaluation, workload: Workload, own: Amount) -> Mask:
 
     Rows are also excluded if it would overlap promises to others before it ends, or leave the capacity of its timeslot.
     """
-    rows = _rows_beside_promises(evaluation, workload)
+    rows = _rows_without_conflicts(evaluation, workload)
     if workload.booking is not None:
         placed = own - own_tasks(workload, evaluation.cluster)
         rows = rows & evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
@@ -271,7 +273,7 @@ def _open_rows(evaluation: Evaluation, workload: Workload, own: Amount) -> Mask:
     return rows
 
 
-def _rows_beside_promises(evaluation: Evaluation, workload: Workload) -> Mask:
+def _rows_without_conflicts(evaluation: Evaluation, workload: Workload) -> Mask:
     """Return the feasible rows on which the workload would not overlap promises to others before it ends."""
     cluster, timeline, feasible = evaluation.cluster, evaluation.cluster.timeline, evaluation.feasible
     if not timeline.booked:
@@ -282,8 +284,8 @@ def _rows_beside_promises(evaluation: Evaluation, workload: Workload) -> Mask:
         return feasible
     closed = timeline.closed_to(workload, booked, evaluation.demand)
     if may_conflict(cluster, evaluation.shape.constraints):
-        apart = closed_to(cluster, evaluation.shape.constraints, workload.expected_seconds)
-        closed = np.concatenate((closed, apart))
+        excluded = closed_to(cluster, evaluation.shape.constraints, workload.expected_seconds)
+        closed = np.concatenate((closed, excluded))
     if not len(closed):
         return feasible
     rows = feasible.copy()

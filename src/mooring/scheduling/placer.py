@@ -33,7 +33,7 @@ from mooring.scheduling.plugins.protocols import END_OF_TIME, Binder, FollowsQue
 from mooring.scheduling.preemption.preemption import Preemptor
 
 if TYPE_CHECKING:
-    from mooring.scheduling.compiled.engine import Engine
+    from mooring.scheduling.compiled.engine import CompiledEngine
     from mooring.scheduling.compiled.preemption import CompiledPreemptor
 
 Short: TypeAlias = list[tuple[int, UnplacedTasks]]
@@ -72,7 +72,7 @@ class Placer:
         self._reasons = UnschedulableReasons(cluster, profile)
         followers = [scorer for scorer, _ in profile.scorers if isinstance(scorer, FollowsQueue)]
         self._follower: FollowsQueue | None = followers[0] if followers else None
-        self._engine: Engine | None = None
+        self._engine: CompiledEngine | None = None
         self._compiled_preemptor: CompiledPreemptor | None = None
 
     @property
@@ -271,11 +271,11 @@ class Placer:
     def _uses_kernels(self) -> bool:
         return self._compiled and compilation.ready()
 
-    def _ready_engine(self) -> Engine:
-        from mooring.scheduling.compiled.engine import Engine
+    def _ready_engine(self) -> CompiledEngine:
+        from mooring.scheduling.compiled.engine import CompiledEngine
 
         if self._engine is None:
-            self._engine = Engine(self._cluster, self._profile)
+            self._engine = CompiledEngine(self._cluster, self._profile)
         return self._engine
 
 

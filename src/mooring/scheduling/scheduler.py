@@ -200,12 +200,12 @@ class Scheduler:
         *,
         admission: Admission | None = None,
         factors: Factors = NO_FACTORS,
-        aside: bool = False,
+        as_query: bool = False,
     ) -> Pass:
         """Run a pass without the reasons of unplaced tasks, so that the caller can bind placements before `explained`.
 
-        `admission` admits workloads and charges their tenants; `factors` are the fair-share factors. `aside`: the pass
-        answers a query, so that the starts planned by the last pass stand.
+        `admission` admits workloads and charges their tenants; `factors` are the fair-share factors. `as_query`: the
+        pass answers a query, so that the starts planned by the last pass stand.
         """
         if self.preemptor is not None:
             self.preemptor.used_in = None if admission is None else admission.context.usage.used_in
@@ -214,7 +214,7 @@ class Scheduler:
         planner = self._new_planner(now)
         if planner is not None:
             planner.begin(workloads)
-        elif not aside:
+        elif not as_query:
             self.cluster.timeline.drop_plans({workload.pool for workload in workloads})
         with self.cluster.plans.in_force(), _without_garbage_collection():
             return self._place(workloads, now, admission, factors, planner)
@@ -248,17 +248,17 @@ class Scheduler:
         return Pass(decided, tuple(current.short), refused)
 
     @contextmanager
-    def open_pass(self, pool: str, standing: Sequence[Workload], now: datetime) -> Iterator[IncrementalPass]:
+    def open_pass(self, pool: str, planned: Sequence[Workload], now: datetime) -> Iterator[IncrementalPass]:
         """Begin a pass over one pool to which the caller offers workloads in queue order, without preemption.
 
-        `standing`: the pending workloads that have planned starts. Once no further start is planned, workloads are
+        `planned`: the pending workloads that have planned starts. Once no further start is planned, workloads are
         offered in backfill order; those that certainly find no node may be left out.
         """
         self.cluster.timeline.advance(seconds_of(now))
         planner = self._new_planner(now)
-        self.cluster.timeline.drop_plans({pool}, keep={each.id for each in standing})
+        self.cluster.timeline.drop_plans({pool}, keep={each.id for each in planned})
         if planner is not None:
-            planner.begin(standing)
+            planner.begin(planned)
         with self.cluster.plans.in_force():
             current = self._new_pass(now, planner)
             yield IncrementalPass(current, planner, pool, self.head_of_line)
@@ -352,7 +352,7 @@ class Scheduler:
         Fewer starts are planned per pass for a long queue, in which planning each of them would take too long.
         """
         depth = min(self.backfill.depth, max(_PLANS_AHEAD // max(len(queue), 1), _FEWEST_PLANS_AHEAD))
-        apart = Scheduler(
+        trial = Scheduler(
             cluster=cluster,
             profile=self._copied_profile(),
             compiled=False,
@@ -361,7 +361,7 @@ class Scheduler:
         )
         order = self.backfill.order if self.head_of_line is HeadOfLine.BACKFILL else BackfillOrder.QUEUE
         pool = queue[0].pool if queue else ""
-        return Ahead(partial(apart.open_pass, pool), apart._plan_in_order, apart._placer.evaluations, order)
+        return Ahead(partial(trial.open_pass, pool), trial._plan_in_order, trial._placer.evaluations, order)
 
     def _plan_in_order(self, queue: Sequence[Workload], now: datetime) -> Iterator[tuple[UUID, datetime | None]]:
         """Yield the estimated starts of the workloads of one pool if they start strictly in queue order."""
@@ -428,9 +428,9 @@ class Scheduler:
         else:
             if admission is not None:
                 admission.refund(answer)
-            apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
+            trial = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
             with self.cluster.timeline.without_plan(answer.id):
-                decision = apart.explained(apart.place([answer], now, aside=True)).decisions[0]
+                decision = trial.explained(trial.place([answer], now, as_query=True)).decisions[0]
                 with self.cluster.timeslots.lifted(answer.booking):
                     forget(self.cluster, decision)
                     return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)

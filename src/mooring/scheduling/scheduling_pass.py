@@ -76,10 +76,10 @@ class SchedulingPass:
         if offer.revised:
             # The order changes with every placement, so plans made in another order do not stand.
             if self._planner is not None:
-                self._planner.drop_standing()
+                self._planner.drop_previous_plans()
             return self._admit_and_place(offer.workloads, stop=True)
         if self._planner is not None:
-            return self._decide_beside_plans(self._planner, offer.workloads)
+            return self._decide_with_plans(self._planner, offer.workloads)
         if self._strict:
             return self._decide_in_portions(offer.workloads)
         return self._admit_and_place(offer.workloads, stop=False)
@@ -91,7 +91,7 @@ class SchedulingPass:
     def finish(self) -> None:
         """Retry the workloads that a refund may admit, then preempt for those without a node."""
         if self._planner is not None:
-            self._planner.drop_standing()
+            self._planner.drop_previous_plans()
         self._retry_refunded()
         if self._pieces_of is not None:
             self._merge_rejections(self._pieces_of)
@@ -109,8 +109,8 @@ class SchedulingPass:
             size = _next_size(size, len(new) == len(portion))
         return decided
 
-    def _decide_beside_plans(self, planner: Planner, workloads: Sequence[Workload]) -> Sequence[Decision]:
-        """Plan the start of the first workloads that find too few nodes, and backfill the others beside the plans."""
+    def _decide_with_plans(self, planner: Planner, workloads: Sequence[Workload]) -> Sequence[Decision]:
+        """Plan the start of the first workloads that find too few nodes, and backfill the others around the plans."""
         decided: list[Decision] = []
         size = _SMALLEST_PORTION
         while len(decided) < len(workloads):
@@ -118,7 +118,7 @@ class SchedulingPass:
             portion = self._portion(planner, left[:size])
             if all(planner.is_finished(workload.pool) for workload in portion):
                 return [*decided, *self._backfill(planner, left)]
-            if planner.stands(portion[0]):
+            if planner.has_previous_plan(portion[0]):
                 new = self._admit_and_place(portion, stop=True, renewed=True)
                 planner.renew(portion[0])
             else:
@@ -133,12 +133,13 @@ class SchedulingPass:
         A workload with a planned start is decided on alone. Workloads known to have none do not affect those behind
         them, so they share a portion.
         """
-        if planner.stands(workloads[0]) or len(workloads) == 1:
+        if planner.has_previous_plan(workloads[0]) or len(workloads) == 1:
             return workloads[:1]
         unplanned = self._is_unplanned(planner, workloads[0])
         return list(
             takewhile(
-                lambda each: not planner.stands(each) and self._is_unplanned(planner, each) == unplanned, workloads
+                lambda each: not planner.has_previous_plan(each) and self._is_unplanned(planner, each) == unplanned,
+                workloads,
             )
         )
 
@@ -150,7 +151,7 @@ class SchedulingPass:
 
     def _backfill(self, planner: Planner, workloads: Sequence[Workload]) -> Sequence[Decision]:
         """Decide on all workloads behind those with a planned start."""
-        planner.drop_standing()
+        planner.drop_previous_plans()
         left, decided = list(planner.backfill_order(workloads)), list[Decision]()
         while left:
             new = self._admit_and_place(left, stop=False)

@@ -125,9 +125,9 @@ async def restore(url: str, data: Path, copy: Path) -> Path | None:
         except MooringError:
             incoming.unlink()
             raise
-        aside = file.with_name(f"{file.name}.before-{at:%Y%m%dT%H%M%SZ}")
-        database_copy.put_in_place(incoming, file, aside)
-        return aside if aside.exists() else None
+        previous = file.with_name(f"{file.name}.before-{at:%Y%m%dT%H%M%SZ}")
+        database_copy.put_in_place(incoming, file, previous)
+        return previous if previous.exists() else None
 
 
 async def restored(url: str) -> None:

@@ -117,7 +117,7 @@ class Replay:
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         """Time, sequence number and action."""
         self._timer_numbers = count()
-        self._futile_wakes = 0
+        self._idle_passes = 0
         """Passes since the last start or event, made only because pending work was due to be tried again."""
         ages = any(policy.ageing_seconds for policy in scenario.pools.values())
         self._tries_all = ages or any(p.sequencer in ("fair_share", "multi_factor") for p in scenario.pools.values())
@@ -163,13 +163,13 @@ class Replay:
         due = self._queue.next_time()
         if due is None:
             return next_event
-        wake = max(seconds_of(due), self._now + 1)
-        if next_event is not None and next_event <= wake:
-            self._futile_wakes = 0
+        next_pass = max(seconds_of(due), self._now + 1)
+        if next_event is not None and next_event <= next_pass:
+            self._idle_passes = 0
             return next_event
         # Work that waits for the minimum run time of victims is due repeatedly, often without success.
-        self._futile_wakes += 1
-        return wake if self._futile_wakes <= 2 * len(self._waiting) + 2 else next_event
+        self._idle_passes += 1
+        return next_pass if self._idle_passes <= 2 * len(self._waiting) + 2 else next_event
 
     def _end_jobs(self) -> None:
         while self._ends and self._ends[0][0] <= self._now:
@@ -285,7 +285,7 @@ class Replay:
     def _start(self, decision: Decision) -> None:
         workload = decision.workload
         number = self._number(workload.id)
-        self._futile_wakes = 0
+        self._idle_passes = 0
         outcome = self._outcomes[number]
         run_number = number if self._live is None else self._begin_part(number, decision)
         self._running[run_number] = _Running(number, decision, self._now)

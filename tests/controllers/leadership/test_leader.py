@@ -153,12 +153,12 @@ async def test_a_server_that_cannot_reach_the_database_releases_the_lease_and_ta
     reachable = asyncio.Event()
     tried = asyncio.Queue[bool]()
 
-    async def reach() -> None:
+    async def ping() -> None:
         tried.put_nowait(reachable.is_set())
         if not reachable.is_set():
             raise ConnectionError("nobody answers")
 
-    monkeypatch.setattr(harness.database, "reach", reach)
+    monkeypatch.setattr(harness.database, "ping", ping)
     monkeypatch.setattr("mooring.controllers.leadership.leader._REACH_AGAIN_SECONDS", 0.01)
     lease = OnlyLease(ttl=0.5)
     leading = asyncio.create_task(leader_of(harness.database, Signal(), lease).run())

@@ -94,7 +94,7 @@ async def test_a_replacement_goes_where_its_workload_has_not_failed_yet(harness:
     assert failing.node_name == "b", "the emptier one"
     await harness.move(failing, TaskStatus.FAILED)
     await harness.replace_ended()
-    (successor,) = await harness.tasks(workload)
-    assert successor.attempt == 2
-    decisions = await harness.propose(at=successor.not_before)
+    (replacement,) = await harness.tasks(workload)
+    assert replacement.attempt == 2
+    decisions = await harness.propose(at=replacement.not_before)
     assert [placement.node_name for placement in decisions[0].placements] == ["a"]

@@ -228,9 +228,9 @@ async def test_failures_to_prepare_are_reset_by_a_success(leader: Leader):
     await harness.replace_ended()
     await leader.forgive()
     await leader.scheduling.once()
-    [successor] = await harness.tasks(service)
-    assert successor.status == "RESERVED"
-    await leader.refused(successor.id)
+    [replacement] = await harness.tasks(service)
+    assert replacement.status == "RESERVED"
+    await leader.refused(replacement.id)
     assert await harness.statuses(service) == ["PENDING"]
 
 

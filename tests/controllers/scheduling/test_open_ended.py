@@ -13,7 +13,7 @@ from mooring.model.calendar.timeslots import TimeslotStatus
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.nodes.eviction import BOOKING_BEGINS
 from mooring.model.workloads.workload import Kind
-from tests.controllers.port import Port, StandingClock
+from tests.controllers.port import ManualClock, Port
 from tests.mirror.compare import differences
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
@@ -25,9 +25,9 @@ DAY = 24 * 60
 
 @pytest.fixture
 async def port(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Port]:
-    standing = StandingClock()
-    monkeypatch.setattr(clock, "source", standing)
-    port = Port(harness, standing)
+    clock_at_nine = ManualClock()
+    monkeypatch.setattr(clock, "source", clock_at_nine)
+    port = Port(harness, clock_at_nine)
     await harness.node("a", cpu=8)
     await harness.set_options(bookings={"open_ended": "displace"})
     yield port

@@ -14,7 +14,7 @@ from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.store.core.ids import new_id
 from mooring.store.reservations import timeslots
 from mooring.store.reservations.due_timeslots import ENDS_SOON
-from tests.controllers.port import NINE, Port, StandingClock
+from tests.controllers.port import NINE, ManualClock, Port
 from tests.mirror.compare import differences
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
@@ -25,9 +25,9 @@ S = TimeslotStatus
 
 @pytest.fixture
 async def port(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Port]:
-    standing = StandingClock()
-    monkeypatch.setattr(clock, "source", standing)
-    port = Port(harness, standing)
+    clock_at_nine = ManualClock()
+    monkeypatch.setattr(clock, "source", clock_at_nine)
+    port = Port(harness, clock_at_nine)
     await harness.node("a", cpu=8)
     yield port
     assert await differences(port.mirror, harness.database) == []

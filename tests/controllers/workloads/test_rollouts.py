@@ -23,7 +23,7 @@ from mooring.model.workloads.lifetime.rollouts import Phase, Rollout
 from mooring.store.commit.status_changes import Change
 from mooring.store.core.engine import Connection
 from mooring.store.workloads import option_columns, rollouts
-from tests.controllers.port import StandingClock
+from tests.controllers.port import ManualClock
 from tests.mirror.compare import differences
 from tests.store.databases import on_sqlite
 from tests.store.harness import Harness
@@ -34,7 +34,7 @@ T = TaskStatus
 class Yard:
     """A leader, nodes that start what they are given, and a deployment `web`."""
 
-    def __init__(self, harness: Harness, clock: StandingClock) -> None:
+    def __init__(self, harness: Harness, clock: ManualClock) -> None:
         self.harness, self.clock = harness, clock
         self.broken: set[int] = set()
         """Revisions that never get ready."""
@@ -125,7 +125,7 @@ class Yard:
 
 @pytest.fixture
 async def yard(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Yard:
-    clock = StandingClock()
+    clock = ManualClock()
     monkeypatch.setattr(clock_module, "source", clock)
     for name in ("n1", "n2"):
         await harness.node(name, cpu=4)

@@ -256,7 +256,7 @@ class TestLimits:
                 replace(SMALL, **changes)
 
 
-class TestTogether:
+class TestGangs:
     def test_a_gang_gets_all_of_its_nodes_or_none(self) -> None:
         gang = workload("gang").cpu(4).replicas(4).gang()
         assert asked(ask([gang], [SMALL])) == {"small": 4}

@@ -37,7 +37,7 @@ from mooring.scheduling import (
 from mooring.scheduling.cluster.arrays import Rows, Scores
 from mooring.scheduling.cluster.shapes import Shape
 from mooring.scheduling.compiled import compilation, engine, layout, placement_kernels, scorer_kernel
-from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.engine import CompiledEngine
 from mooring.scheduling.plugins.protocols import DependsOn
 from tests.scheduling.builders import NOW
 from tests.selection import examples
@@ -201,7 +201,7 @@ def pair(story: Story, mode: int) -> tuple[Scheduler, Scheduler]:
     profile = Registry().profile(story.profile)
     plain = Scheduler(story.nodes, profile=profile, compiled=False)
     quick = Scheduler(story.nodes, profile=profile, compiled=True)
-    quick._placer._engine = Engine(quick.cluster, quick.profile, mode=mode)
+    quick._placer._engine = CompiledEngine(quick.cluster, quick.profile, mode=mode)
     return plain, quick
 
 
@@ -383,7 +383,7 @@ def test_a_plugin_with_a_kernel_of_its_own_is_placed_by_the_kernels(mode: int) -
     waiting = [work(f"work-{number}", 3, cpu=1 + number % 2) for number in range(14)]
     plain = Scheduler(nodes, profile=profile, compiled=False).run(waiting, NOW)
     quick = Scheduler(nodes, profile=profile, compiled=True)
-    quick._placer._engine = Engine(quick.cluster, quick.profile, mode=mode)
+    quick._placer._engine = CompiledEngine(quick.cluster, quick.profile, mode=mode)
     assert answers(quick.run(waiting, NOW).decisions) == answers(plain.decisions)
     assert sum(quick._placer._engine.statistics) > 0
 

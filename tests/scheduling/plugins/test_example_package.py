@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "mooring-example-plugins"
 
 PROGRAM = """
 from mooring import Node, Registry, Scheduler, Workload, amounts, new_tasks
-from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.engine import CompiledEngine
 
 registry = Registry()
 registry.discover()
@@ -44,9 +44,9 @@ print("memory", placed(False, replicas=3, extra_filters=["approved"], weights={"
 both = {"extra_filters": ["approved"], "weights": {"memory_per_core": 3, "green_power": 1}}
 print("same", placed(True, replicas=20, **both) == placed(False, replicas=20, **both))
 scheduler = Scheduler(NODES, profile=registry.profile(**both))
-print("compiled", Engine(scheduler.cluster, scheduler.profile).sync())
+print("compiled", CompiledEngine(scheduler.cluster, scheduler.profile).sync())
 neighbours = registry.profile(weights={"few_neighbours": 1})
-print("numpy", not Engine(scheduler.cluster, neighbours).sync())
+print("numpy", not CompiledEngine(scheduler.cluster, neighbours).sync())
 """
 
 

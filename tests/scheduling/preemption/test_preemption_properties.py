@@ -165,13 +165,13 @@ def compare_kernels_and_definition(
     `one_by_one`: the kernels may leave workloads to the definition.
     """
     assert compilation.wait()
-    from mooring.scheduling.compiled.engine import Engine
+    from mooring.scheduling.compiled.engine import CompiledEngine
     from mooring.scheduling.compiled.preemption import CompiledPreemptor, plan_in_batches
 
     found: Counter[str] = Counter()
     for seed, world in enumerate(given):
         definition, preemptor = preemptor_of(world, profile), preemptor_of(world, profile)
-        compiled = CompiledPreemptor(Engine(preemptor.cluster, profile), preemptor)
+        compiled = CompiledPreemptor(CompiledEngine(preemptor.cluster, profile), preemptor)
         gangs = {task.task_id for task in world.running_tasks if task.whole}
         chance, size = Random(seed), 1 + seed % 3
 
@@ -271,11 +271,11 @@ def test_the_kernels_follow_a_device_that_left_its_node():
     ]
     world = Given([full], held, Preemption(), Budgets(), wanting)
     assert compilation.wait()
-    from mooring.scheduling.compiled.engine import Engine
+    from mooring.scheduling.compiled.engine import CompiledEngine
     from mooring.scheduling.compiled.preemption import CompiledPreemptor
 
     preemptor = preemptor_of(world)
-    compiled = CompiledPreemptor(Engine(preemptor.cluster, PROFILE), preemptor)
+    compiled = CompiledPreemptor(CompiledEngine(preemptor.cluster, PROFILE), preemptor)
     for now_there, each, expected in zip((full, left), wanting, (None, [held[1].task_id]), strict=True):
         preemptor.cluster.upsert(now_there)
         assert compiled.sync()

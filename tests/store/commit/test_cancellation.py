@@ -56,7 +56,7 @@ async def test_closing_a_database_closes_its_connections(postgres_url: str):
     async with database.read() as first, database.read() as second:
         for connection in (first, second):
             await connection.execute(text("SELECT 1"))
-    await database.reach()
+    await database.ping()
     await database.close()
     onlooker = await asyncpg.connect(postgres_url.replace("+asyncpg", ""))
     try:

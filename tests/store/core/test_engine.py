@@ -298,14 +298,14 @@ async def test_concurrent_read_modify_write_loses_no_update(database: Database):
 async def test_a_database_that_answers_with_an_error_is_reachable(postgres_url: str):
     for url in (postgres_url, f"{postgres_url}-that-is-not-there"):
         database = Database(url)
-        await database.reach()
+        await database.ping()
         await database.close()
 
 
 async def test_a_missing_database_is_not_reachable():
     database = Database(f"postgresql+asyncpg://mooring@127.0.0.1:{free_port()}/nothing")
     with pytest.raises(OSError):
-        await database.reach()
+        await database.ping()
     await database.close()
 
 

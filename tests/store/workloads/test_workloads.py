@@ -201,9 +201,9 @@ async def test_a_replacement_is_the_next_attempt_and_waits_for_its_backoff(harne
         )
 
     assert await replace_tasks() == 1
-    [successor] = await harness.tasks(service)
-    assert (successor.task_index, successor.attempt, successor.status) == (0, 2, "PENDING")
-    assert successor.not_before == later
+    [replacement] = await harness.tasks(service)
+    assert (replacement.task_index, replacement.attempt, replacement.status) == (0, 2, "PENDING")
+    assert replacement.not_before == later
     assert (await harness.workload(service)).status == "PENDING"
     assert await harness.findings() == []
     # Repeating it changes nothing: the ended task is not the current one any more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mooring.client.applying import Result, Standing, apply, compare, delete
+from mooring.client.applying import Result, State, apply, compare, delete
 from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box, document
 from tests.system.servers import eventually
@@ -53,6 +53,6 @@ def test_a_manifest_with_every_container_option_runs_on_a_real_engine(box: Box, 
     assert "cannot write\n" in printed
     assert "CapEff:\t0000000000000001\n" in printed
     assert [each.node for each in client.endpoints("site").endpoints] == ["here"]
-    assert compare(client, site).standing is Standing.EQUAL
+    assert compare(client, site).state is State.EQUAL
     assert delete(client, site)
     eventually(lambda: not box.engine.containers())

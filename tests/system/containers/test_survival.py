@@ -103,7 +103,7 @@ def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once
         # The new revision is not ready until the test says so: the update stays half-way.
         assert write(client, tmp_path, at_revision(SITE, 2)) is Result.UPDATED
         eventually(lambda: [task.status for task in replicas(client, 2)] == ["RUNNING"])
-        before = standing(engine)
+        before = running_containers(engine)
         with forwarding(mooring) as address:
             assert page(address) == "1"
 
@@ -125,7 +125,7 @@ def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once
             assert starts.read_text() == "started\n"
             gone = {name: found for name, found in before.items() if name in {*once, *doomed}}
             eventually(lambda: not gone.keys() & engine.containers())
-            assert before.items() - gone.items() == standing(engine).items()
+            assert before.items() - gone.items() == running_containers(engine).items()
             assert page(address) == "1"
             eventually(lambda: not commands_left())
 
@@ -134,7 +134,7 @@ def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once
             assert write(client, tmp_path, LATE) is Result.CREATED
             engine.start()
             assert client.wait("late", "running", timeout_seconds=60).status == "RUNNING"
-            late = standing(engine)
+            late = running_containers(engine)
             eventually(lambda: not commands_left())
             assert late.keys() - before.keys() == containers(client, "late")
             assert before.items() - gone.items() == {each for each in late.items() if each[0] in before}
@@ -152,11 +152,11 @@ def test_containers_survive_kills_and_restarts_of_every_part_and_start_only_once
             finish_update(client, engine)
             assert page(address) == "2"
 
-        ids = [each.split()[0] for each in standing(engine).values()]
+        ids = [each.split()[0] for each in running_containers(engine).values()]
         for name in ("train", "late", "site"):
             client.remove(name)
         eventually(lambda: engine.containers() == strangers.keys())
-        assert standing(engine) == strangers
+        assert running_containers(engine) == strangers
         eventually(lambda: "mooring" not in engine.run("network", "ls"))
         for node in client.nodes().nodes:
             eventually(lambda node=node: not secrets_of(node))  # type: ignore[misc]
@@ -174,14 +174,14 @@ def foreign(engine: Engine) -> Iterator[dict[str, str]]:
     """Foreign containers: one without labels, one of another node."""
     for label in (), ("--label", "io.mooring.node=another"):
         engine.run("run", "--detach", *label, BUSYBOX, "sleep", "1000")
-    found = standing(engine)
+    found = running_containers(engine)
     try:
         yield found
     finally:
         engine.remove(*found)
 
 
-def standing(engine: Engine) -> dict[str, str]:
+def running_containers(engine: Engine) -> dict[str, str]:
     """Every container by its name: its id, its first process and when that was started."""
     received = "{{.Name}} {{.Id}} {{.State.Pid}} {{.State.StartedAt}}"
     names = engine.containers()

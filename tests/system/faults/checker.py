@@ -67,7 +67,7 @@ def check_empty(records: Records) -> list[Violation]:
 
 
 def _terms(records: Records) -> Iterator[str]:
-    """I7: nothing of a deposed leader is committed after its successor's first, and no term has two holders."""
+    """I7: nothing of a deposed leader is committed after its replacement's first, and no term has two holders."""
     for name, rows, order in (("event", records.events, "revision"), ("history row", records.history, "id")):
         newest = 0
         for row in rows:
@@ -187,7 +187,7 @@ def _attempts(records: Records) -> Iterator[str]:
             if before["id"] not in placed:
                 yield f"task {before['id']} was replaced, and it had never been placed"
             if before["current"]:
-                yield f"task {before['id']} is current beside its successor"
+                yield f"task {before['id']} is current beside its replacement"
         failed = sum(task["status"] == T.FAILED and task["id"] not in evicted for task in attempts[:-1])
         if attempts[-1]["failures"] > failed:
             yield f"task {attempts[-1]['id']} counts {attempts[-1]['failures']} failures after {failed}"

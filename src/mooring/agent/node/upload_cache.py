@@ -51,7 +51,7 @@ class Fetching:
 
     done_bytes: int = 0
     total_bytes: int = 0
-    kept_chunks: int = 0
+    stored_chunks: int = 0
 
 
 class UploadCache:
@@ -111,7 +111,7 @@ class UploadCache:
             try:
                 return await self._fetch(upload_id, progress)
             except DownloadFailed as problem:
-                failures = 0 if progress.kept_chunks else failures + 1
+                failures = 0 if progress.stored_chunks else failures + 1
                 if failures == _ATTEMPTS:
                     raise MooringError(
                         f"the uploaded files could not be downloaded in {failures} attempts: {problem.message}",
@@ -145,7 +145,7 @@ class UploadCache:
                 progress.done_bytes += len(piece)
                 self._changed()
         finally:
-            progress.kept_chunks += arriving.stored
+            progress.stored_chunks += arriving.stored
             arriving.close()
         if not arriving.complete:
             raise DownloadFailed("the server ended the download early")

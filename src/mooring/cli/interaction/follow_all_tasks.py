@@ -129,7 +129,7 @@ async def _timed(
     try:
         continues = False
         async for line, end in _lines(_unless_cut_off(pieces)):
-            yield _TimedLine(*((b"", line) if continues else _apart(line)))
+            yield _TimedLine(*((b"", line) if continues else _split_time(line)))
             continues = end == b""
     except (NotFound, Unavailable) as problem:
         say(f"{detail.name}/{task.index}: {problem.message}")
@@ -166,7 +166,7 @@ async def _copy(
             pieces = logs(follow=follow, timestamps=chosen.timestamps, **first)
             continues = False
             async for line, end in _lines(pieces):
-                stamp, text = _apart(line) if chosen.timestamps and not continues else (b"", line)
+                stamp, text = _split_time(line) if chosen.timestamps and not continues else (b"", line)
                 continues = end == b""
                 if (skip or 0) >= len(text) + len(end or b"") > 0:
                     skip = (skip or 0) - len(text) - len(end or b"")
@@ -187,7 +187,7 @@ async def _copy(
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-def _apart(line: bytes) -> tuple[bytes, bytes]:
+def _split_time(line: bytes) -> tuple[bytes, bytes]:
     """Return the time of a line, with the space after it, and the line."""
     stamp, space, text = line.partition(b" ")
     return stamp + space, text

@@ -47,9 +47,9 @@ def _insufficient_capacity(workload: WorkloadView, details: Details) -> str:
     if found:
         options.append(f"--replicas {found}")
     less = f"ask for less with {' or '.join(options)}" if options else "ask for less"
-    apart = ", leave out --single-node" if details.get("single_node") else ""
+    anywhere = ", leave out --single-node" if details.get("single_node") else ""
     wait = ", wait until other work ends" if (workload.reason or {}).get("cure") == "release" else ""
-    return f"{less}{apart}{wait}, or add nodes ({_add_nodes(workload)})"
+    return f"{less}{anywhere}{wait}, or add nodes ({_add_nodes(workload)})"
 
 
 def _more_per_node(workload: WorkloadView, details: Details) -> str:

@@ -179,7 +179,7 @@ class Leader:
         while True:
             try:
                 async with asyncio.timeout(_START_AGAIN_SECONDS):
-                    await self.leadership.reach()
+                    await self.leadership.ping_database()
             except Exception as error:
                 outage.failed(error)
                 await asyncio.sleep(_REACH_AGAIN_SECONDS)
@@ -231,5 +231,5 @@ class Leader:
 
     async def _keep(self, lease: Lease) -> None:
         """Renew the lease, and stop the loops before another server can acquire it."""
-        await lease.until_lost(self.leadership.reach)
+        await lease.until_lost(self.leadership.ping_database)
         raise LeadershipLost(f"the lease of leadership could not be renewed in time: {lease.problem}")

@@ -69,7 +69,7 @@ class ScaleRequestDeliveryLoop:
     async def _deliver(self, request: ScaleRequest, template: NodeTemplate | None) -> None:
         facts = facts_of(request, template)
         if request.attempts == 0:
-            await asyncio.gather(*(hook.tell(facts) for hook in self._hooks))
+            await asyncio.gather(*(hook.notify(facts) for hook in self._hooks))
         problem: MooringError | None = None
         try:
             if self._controller is not None:

@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 def log_decision(decision: Decision) -> None:
     """Log the steps of a decision, unless the workload is pending for the same reason as before."""
     workload = decision.workload
-    if decision.outcome is Outcome.WAITING and (decision.reason and decision.reason.message == workload.waiting_reason):
+    if decision.outcome is Outcome.WAITING and decision.reason is not None and not decision.has_new_reason:
         return
     what = f"{workload.kind} {shown(workload.name)} ({workload.id})"
     asked = describe_amounts(workload.request)

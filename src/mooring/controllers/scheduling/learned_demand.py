@@ -28,17 +28,17 @@ class LearnedDemandLoop:
                 for pool in await pools.all_pools(connection)
                 if places_by_demand(pool.policy)
             }
-        taken_over = [
+        adopted = [
             (pool_id, newest)
             for pool_id, newest in sorted(learned.items())
-            if _tells_more(_arrivals(known.get(pool_id, ())), _arrivals(newest))
+            if _is_worth_adopting(_arrivals(known.get(pool_id, ())), _arrivals(newest))
         ]
-        if taken_over:
-            await self._database.write(lambda connection, _: learned_demand.store(connection, taken_over))
+        if adopted:
+            await self._database.write(lambda connection, _: learned_demand.store(connection, adopted))
         return False
 
 
-def _tells_more(before: Counter[Request], arrivals: Counter[Request]) -> bool:
+def _is_worth_adopting(before: Counter[Request], arrivals: Counter[Request]) -> bool:
     return arrivals.total() >= FIRST and has_changed(before, arrivals)
 
 

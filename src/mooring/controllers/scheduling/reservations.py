@@ -306,8 +306,8 @@ def _too_many(retained: Sequence[_Window], windows: Sequence[_Window], free: Map
     retained = list(retained)
     displaced: list[_Window] = []
     for window in windows:
-        beside = [other for other in retained if other.begins < window.ends and window.begins < other.ends]
-        if _fit([*beside, window], free):
+        overlapping = [other for other in retained if other.begins < window.ends and window.begins < other.ends]
+        if _fit([*overlapping, window], free):
             retained.append(window)
         else:
             displaced.append(window)

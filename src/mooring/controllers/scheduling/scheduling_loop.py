@@ -507,7 +507,5 @@ def _worth_writing(decisions: Sequence[Decision]) -> list[Decision]:
     return [
         decision
         for decision in decisions
-        if decision.outcome is not Outcome.WAITING
-        or (decision.reason is not None and decision.reason.message != decision.workload.waiting_reason)
-        or decision.is_replanned
+        if decision.outcome is not Outcome.WAITING or decision.has_new_reason or decision.is_replanned
     ]

@@ -54,7 +54,7 @@ def parse_image(text: str) -> ImageName:
     rest, tag = _without_tag(rest)
     if tag is not None and not _TAG.fullmatch(tag):
         raise _wrong(text, "a tag is 1 to 128 letters, digits, '_', '.' and '-', and begins with none of the last two")
-    registry, repository = _apart(rest)
+    registry, repository = _split_registry(rest)
     _check_registry(text, registry)
     if len(registry) + 1 + len(repository) > _MAX_REPOSITORY_LENGTH:
         raise _wrong(text, f"without its tag it has at most {_MAX_REPOSITORY_LENGTH} characters")
@@ -96,7 +96,7 @@ def _without_tag(text: str) -> tuple[str, str | None]:
     return (head, tag) if colon and "/" not in tag else (text, None)
 
 
-def _apart(text: str) -> tuple[str, str]:
+def _split_registry(text: str) -> tuple[str, str]:
     """Split off the registry: the part before the first slash if it looks like a host, else the default."""
     first, slash, rest = text.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):

@@ -114,7 +114,7 @@ class Planner:
         """
         self._renewed: set[UUID] = set()
         """Workloads that are planned while the plans of others stand, which may determine the result."""
-        self._standing: dict[UUID, str] = {}
+        self._previous: dict[UUID, str] = {}
         """The workloads, with their pools, whose planned starts of the last pass still stand."""
         self._steps = _STEPS
         self._on_slots = False
@@ -125,16 +125,16 @@ class Planner:
         pools = {workload.pool for workload in workloads}
         planned = self._cluster.timeline.planned_owners(pools)
         if planned:
-            self._standing = {workload.id: workload.pool for workload in workloads if workload.id in planned}
-            self._cluster.timeline.drop_plans(pools, keep=self._standing)
+            self._previous = {workload.id: workload.pool for workload in workloads if workload.id in planned}
+            self._cluster.timeline.drop_plans(pools, keep=self._previous)
 
-    def stands(self, workload: Workload) -> bool:
+    def has_previous_plan(self, workload: Workload) -> bool:
         """Return whether the workload has a planned start from the last pass."""
-        return bool(self._standing) and workload.id in self._standing
+        return bool(self._previous) and workload.id in self._previous
 
     def renew(self, workload: Workload) -> None:
         """Drop a workload's plan, if it still stands, before it is placed: its own plan must not block it."""
-        if self._standing and self._standing.pop(workload.id, None) is not None:
+        if self._previous and self._previous.pop(workload.id, None) is not None:
             self._renewed.add(workload.id)
             self._discard(self._cluster.timeline.suspend_plans([workload.id]))
 
@@ -157,7 +157,7 @@ class Planner:
             if held is None:
                 return None
             self._memory.held = held
-        del self._standing[workload.id]
+        del self._previous[workload.id]
         self._heads[workload.pool] += 1
         return held
 
@@ -216,7 +216,7 @@ class Planner:
 
     def give_way(self, pool: str) -> list[Suspended]:
         """Suspend the plans of work behind a workload that has no plan itself."""
-        suspended = self._cluster.timeline.suspend_plans([id for id, of in self._standing.items() if of == pool])
+        suspended = self._cluster.timeline.suspend_plans([id for id, of in self._previous.items() if of == pool])
         self._cluster.plans.renew({each.promise.row for each in suspended})
         return suspended
 
@@ -227,14 +227,14 @@ class Planner:
             self._cluster.plans.renew({each.promise.row for each in suspended})
             return
         for each in suspended:
-            self._standing.pop(each.owner, None)
+            self._previous.pop(each.owner, None)
         self._discard(suspended)
 
-    def drop_standing(self) -> None:
+    def drop_previous_plans(self) -> None:
         """Drop the plans that still stand from the last pass: none of their workloads was offered."""
-        if self._standing:
-            self.settle(self._cluster.timeline.suspend_plans(self._standing), stand=False)
-            self._standing = {}
+        if self._previous:
+            self.settle(self._cluster.timeline.suspend_plans(self._previous), stand=False)
+            self._previous = {}
 
     def _discard(self, suspended: Sequence[Suspended]) -> None:
         self._cluster.timeline.discard_plans(suspended)
@@ -251,7 +251,7 @@ class Planner:
 
     def is_finished(self, pool: str) -> bool:
         """Return whether no start in the pool is planned or renewed any more: plans are renewed beyond the depth."""
-        return self.is_spent(pool) and pool not in self._standing.values()
+        return self.is_spent(pool) and pool not in self._previous.values()
 
     def has_waited_too_long(self, workload: Workload) -> bool:
         """Return whether other work has passed this workload for `max_bypass_seconds`, counted from when it could run.

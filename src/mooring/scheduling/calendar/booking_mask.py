@@ -1,6 +1,6 @@
 """Booking mask: the booked rows that are closed to work, so that the kernels, which ignore time, can place batches.
 
-A row is closed if a task would run into a promise on it and not fit beside that. Other booked rows accept a limited
+A row is closed if a task would run into a promise on it and not fit next to it. Other booked rows accept a limited
 amount until they have to be closed; a batch that exceeds it is cut short, and the rows are checked again.
 """
 
@@ -33,7 +33,7 @@ class BookingMask:
         self._only_where_it_fits = only_where_it_fits
         self._known: dict[tuple[object, ...], _Mask] = {}
         self._added: dict[str, int] = {}
-        self._pairwise = cluster.timeline.planned_apart > 0
+        self._pairwise = cluster.timeline.planned_exclusive > 0
         """Work may conflict with a planned start regardless of its own constraints."""
 
     def begin(self) -> None:
@@ -74,14 +74,14 @@ class BookingMask:
         rows = rows[cluster.pool[rows] == cluster.pools.code(workload.pool)]
         if self._only_where_it_fits:
             rows = rows[cluster.fits(demand, rows).all(axis=0)]
-        apart: tuple[int, ...] = ()
+        excluded: tuple[int, ...] = ()
         if may_conflict(cluster, workload.constraints):
-            apart = tuple(closed_to(cluster, workload.constraints, workload.expected_seconds).tolist())
+            excluded = tuple(closed_to(cluster, workload.constraints, workload.expected_seconds).tolist())
         if not len(rows):
-            return _Mask(apart, {})
-        surplus = timeline.surplus_beside(workload, rows, demand)
-        beside = np.where(surplus > 0, cluster.free(demand, rows) - surplus, INT64_MAX)
-        closed = (demand.amounts > beside).any(axis=0)
-        least = beside[:, ~closed].min(axis=1, initial=INT64_MAX).tolist()
+            return _Mask(excluded, {})
+        surplus = timeline.surplus_for(workload, rows, demand)
+        left_for_it = np.where(surplus > 0, cluster.free(demand, rows) - surplus, INT64_MAX)
+        closed = (demand.amounts > left_for_it).any(axis=0)
+        least = left_for_it[:, ~closed].min(axis=1, initial=INT64_MAX).tolist()
         left = {name: amount for name, amount in zip(demand.names, least, strict=True) if amount != INT64_MAX}
-        return _Mask(tuple(sorted({*rows[closed].tolist(), *apart})), left)
+        return _Mask(tuple(sorted({*rows[closed].tolist(), *excluded})), left)

@@ -85,10 +85,10 @@ def estimated_starts(
     timeline, pools = cluster.timeline, {workload.pool for workload in queue}
     timeline.advance(seconds_of(now))
     with cluster.without_journal(), timeline.undone():
-        standing = timeline.suspend_plans(timeline.planned_owners(pools))
+        suspended = timeline.suspend_plans(timeline.planned_owners(pools))
         rows = [row for pool in pools for row in cluster.rows_of_pool(pool).tolist()]
         with future_of(cluster, rows, prompt=True) as future:
-            timeline.resume_plans(standing)
+            timeline.resume_plans(suspended)
             simulation = Simulation(cluster, queue, future, ahead)
             work = simulation.run(seconds_of(now))
             try:
@@ -165,8 +165,8 @@ class Simulation:
 
     def _pass(self) -> Iterator[int]:
         pending, behind, skipped = self._pending, None, 0
-        standing = pending.among(self._cluster.timeline.planned_owners({self._queue[0].pool}))
-        with self._ahead.open_pass(standing, time_of(self._moment)) as current:
+        planned = pending.among(self._cluster.timeline.planned_owners({self._queue[0].pool}))
+        with self._ahead.open_pass(planned, time_of(self._moment)) as current:
             for number in pending.in_queue_order():
                 if not current.plans:
                     break

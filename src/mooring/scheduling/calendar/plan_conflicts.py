@@ -21,7 +21,7 @@ from mooring.scheduling.cluster_state import Cluster
 def may_conflict(cluster: Cluster, constraints: Constraints) -> bool:
     """Return whether work with these constraints may conflict with a planned start beyond its demand on a node."""
     timeline = cluster.timeline
-    return timeline.planned_apart > 0 or (timeline.planned_count > 0 and bool(constraints.anti_affinity))
+    return timeline.planned_exclusive > 0 or (timeline.planned_count > 0 and bool(constraints.anti_affinity))
 
 
 def closed_to(cluster: Cluster, constraints: Constraints, seconds: int | None) -> Rows:
@@ -33,14 +33,14 @@ def closed_to(cluster: Cluster, constraints: Constraints, seconds: int | None) -
         if each.start is None or each.footprint is None or not timeline.now < each.start < end:
             continue
         planned = each.footprint.constraints
-        for key in () if planned is None else _keys_apart(cluster, planned, constraints):
+        for key in () if planned is None else _separating_keys(cluster, planned, constraints):
             codes = cluster.domains(key)[0]
             if codes[each.row] >= 0:
                 closed |= codes == codes[each.row]
     return np.flatnonzero(closed)
 
 
-def _keys_apart(cluster: Cluster, planned: Constraints, other: Constraints) -> Iterator[str]:
+def _separating_keys(cluster: Cluster, planned: Constraints, other: Constraints) -> Iterator[str]:
     """Yield the topology keys by which other work must be in a different domain than the planned work."""
     matches = cluster.placed_tasks.matches
     for term in planned.anti_affinity:

@@ -100,7 +100,7 @@ class Promises:
         """Number of promises for planned starts."""
         self.planned_beyond_slots = 0
         """Number of those that need more of a node than amounts and a task: devices, ports or licences."""
-        self.planned_apart = 0
+        self.planned_exclusive = 0
         """Number of those whose constraints keep other tasks out of their topology domains."""
         self._ahead: list[tuple[int, int, Sequence[Hashable]]] = []
         """A heap of the times at which promises begin and end. The number prevents comparison of keys."""
@@ -288,7 +288,7 @@ class Promises:
             self._booked = None
             self.planned_count += sign * len(promises)
             self.planned_beyond_slots += sign * len(promises) * footprint.is_beyond_slots
-            self.planned_apart += sign * len(promises) * footprint.keeps_others_away
+            self.planned_exclusive += sign * len(promises) * footprint.keeps_others_away
             return
         for number, (row, _, _, _, footprint, _, firm) in enumerate(promises):
             self._bookings[row] += sign
@@ -298,10 +298,10 @@ class Promises:
                 self._reserved[row] += sign
             else:
                 if not number or footprint is not promises[number - 1].footprint:
-                    beyond_slots, apart = footprint.is_beyond_slots, footprint.keeps_others_away
+                    beyond_slots, exclusive = footprint.is_beyond_slots, footprint.keeps_others_away
                 self.planned_count += sign
                 self.planned_beyond_slots += sign * beyond_slots
-                self.planned_apart += sign * apart
+                self.planned_exclusive += sign * exclusive
             if firm or footprint is not None:
                 self._firm[row] += sign
 

@@ -118,10 +118,10 @@ class Timeline(CapacityQueries):
             return self.conflicts(rows, demand, expected, notice, promised=promised)
         closed = self.conflicts(rows[~reserved], demand, expected, notice, promised=promised)
         with self.without_guesses(rows[reserved]):
-            beside_bookings = self.conflicts(rows[reserved], demand, longest, notice, promised=promised)
-        return np.concatenate((closed, beside_bookings))
+            closed_by_bookings = self.conflicts(rows[reserved], demand, longest, notice, promised=promised)
+        return np.concatenate((closed, closed_by_bookings))
 
-    def surplus_beside(self, workload: Workload, rows: Rows, demand: Demand) -> Amount:
+    def surplus_for(self, workload: Workload, rows: Rows, demand: Demand) -> Amount:
         """Return the surplus that counts for the workload if it starts now, by the rule of `closed_to`."""
         notice = self.notice(workload)
         surplus = self.surplus_during(rows, demand, workload.expected_seconds, notice)
@@ -360,14 +360,14 @@ class Timeline(CapacityQueries):
     def relieved(self) -> set[int]:
         """The rows on which less may be promised at some time than when `take_relieved` was last called."""
         if self._dropped:
-            standing: dict[int, list[Promise]] = {}
+            previous: dict[int, list[Promise]] = {}
             for promise in self._planned():
-                standing.setdefault(promise.row, []).append(promise)
+                previous.setdefault(promise.row, []).append(promise)
             soonest = self.now + 2
             for each in self._dropped:
                 if each.row in self._relieved:
                     continue
-                if not any(_same_plan(each, other, soonest) for other in standing.get(each.row, ())):
+                if not any(_same_plan(each, other, soonest) for other in previous.get(each.row, ())):
                     self._relieved.add(each.row)
             self._dropped = []
         return self._relieved

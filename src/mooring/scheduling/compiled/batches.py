@@ -8,7 +8,7 @@ from datetime import datetime
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.booking_mask import BookingMask
-from mooring.scheduling.compiled.engine import TOO_FEW_SLOTS, Engine
+from mooring.scheduling.compiled.engine import TOO_FEW_SLOTS, CompiledEngine
 from mooring.scheduling.compiled.placement_batch import Batch, Placements
 from mooring.scheduling.explain.unschedulable_reasons import UnplacedTasks
 from mooring.scheduling.gang_size import fails_if_unschedulable, gang_size
@@ -20,7 +20,7 @@ OneByOne = Callable[[Workload, datetime], tuple[Decision, UnplacedTasks | None]]
 
 
 def decide_in_batches(
-    engine: Engine,
+    engine: CompiledEngine,
     ordered: Sequence[Workload],
     now: datetime,
     *,
@@ -43,7 +43,7 @@ class _Batches:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: CompiledEngine,
         now: datetime,
         one_by_one: OneByOne,
         on_decided: Callable[[Sequence[Decision]], None],
@@ -89,9 +89,9 @@ class _Batches:
                 return None
             engine.add_slots(workload)
             code = engine.code_of(workload)
-        return self._code_beside_bookings(workload, code) if self._booked and code is not None else code
+        return self._code_outside_bookings(workload, code) if self._booked and code is not None else code
 
-    def _code_beside_bookings(self, workload: Workload, code: int) -> int | None:
+    def _code_outside_bookings(self, workload: Workload, code: int) -> int | None:
         """Return the code of the shape without the rows where it would be in the way of a booking."""
         closed = self._booking_mask.closed_to(workload)
         if closed is None and len(self._batch):

@@ -46,7 +46,7 @@ _MAX_CLASS_BYTES = 1 << 28
 _FEW_CLASSES = 64
 
 
-class Engine:
+class CompiledEngine:
     """The compiled counterpart of one cluster under one profile."""
 
     def __init__(self, cluster: Cluster, profile: Profile, *, mode: int = layout.AUTOMATIC) -> None:

@@ -23,7 +23,7 @@ from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT
 from mooring.scheduling.compiled import layout, preemption_kernels
 from mooring.scheduling.compiled.array_allocation import log_changes
-from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.engine import CompiledEngine
 from mooring.scheduling.preemption.preemption import Preemptor
 from mooring.scheduling.preemption.running_tasks import NOT_STARTED, importance, start_of
 from mooring.scheduling.preemption.victim_candidates import LOWEST_PRIORITY
@@ -83,7 +83,7 @@ def plan_in_batches(
 class CompiledPreemptor:
     """The running tasks as arrays, kept in step with the preemptor."""
 
-    def __init__(self, engine: Engine, preemptor: Preemptor) -> None:
+    def __init__(self, engine: CompiledEngine, preemptor: Preemptor) -> None:
         self._engine = engine
         self.preemptor = preemptor
         self._units_on: list[Sequence[tuple[RunningTask, ...]]] = []

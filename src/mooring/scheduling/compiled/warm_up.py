@@ -6,7 +6,7 @@ from mooring.model.nodes.node import Node
 from mooring.model.policy.preemption import Preemption
 from mooring.model.workloads.workload import LONG_AGO, Workload
 from mooring.scheduling.cluster_state import Cluster
-from mooring.scheduling.compiled.engine import Engine
+from mooring.scheduling.compiled.engine import CompiledEngine
 from mooring.scheduling.compiled.placement_batch import Batch
 from mooring.scheduling.compiled.preemption import CompiledPreemptor
 from mooring.scheduling.plugins.profiles import Registry
@@ -15,7 +15,7 @@ from mooring.scheduling.preemption.running_tasks import RunningTasks
 
 
 def warm_up() -> None:
-    engine = Engine(Cluster([Node(name="any", allocatable={"cpu": 1000})]), Registry().profile())
+    engine = CompiledEngine(Cluster([Node(name="any", allocatable={"cpu": 1000})]), Registry().profile())
     engine.sync()
     workload = Workload(name="any", request={"cpu": 1})
     code = engine.code_of(workload)

@@ -29,7 +29,7 @@ from mooring.scheduling.plugins.filters.devices import DevicesFilter
 from mooring.scheduling.plugins.filters.host_ports import HostPortsFilter
 from mooring.scheduling.plugins.filters.licence import LicenceFilter
 from mooring.scheduling.plugins.filters.resources import ResourcesFilter
-from mooring.scheduling.plugins.filters.task_anti_affinity import TaskAntiAffinityFilter, beside_members
+from mooring.scheduling.plugins.filters.task_anti_affinity import TaskAntiAffinityFilter, rejected_by_group_alone
 from mooring.scheduling.plugins.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.plugins.filters.topology_spread import TopologySpreadFilter
 from mooring.scheduling.plugins.protocols import ask_filter, ask_why
@@ -429,7 +429,7 @@ def curable(evaluation: Evaluation, rows: Rows) -> Rows:
             continue
         if isinstance(plugin, TaskAntiAffinityFilter):
             # A strict group preempts nothing: rows that it rejects are no candidates.
-            rows = rows[~beside_members(shape, cluster, rows)]
+            rows = rows[~rejected_by_group_alone(shape, cluster, rows)]
         elif plugin.depends_on == "static" or ask_why(plugin, shape, cluster, rows[~passing]).cure != "release":
             rows = rows[passing]
     return rows

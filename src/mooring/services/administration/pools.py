@@ -172,7 +172,7 @@ def check(policy: PoolPolicy) -> None:
         _check_folder(path, "host path")
     if policy.shared_volumes is not None:
         _check_folder(policy.shared_volumes, "folder for shared volumes")
-        _check_apart(policy.shared_volumes, policy.host_paths)
+        _check_disjoint(policy.shared_volumes, policy.host_paths)
     health = policy.health
     if health is not None and not health.command[0]:
         raise InvalidInput("the health program needs a name", code="invalid-pool")
@@ -195,7 +195,7 @@ def _check_folder(path: str, what: str) -> None:
         raise InvalidInput(f"{what} {path!r}: containers may not mount {reserved} of a node", code="invalid-path")
 
 
-def _check_apart(shared: str, host_paths: Iterable[str]) -> None:
+def _check_disjoint(shared: str, host_paths: Iterable[str]) -> None:
     for path in host_paths:
         if is_within(shared, path) or is_within(path, shared):
             raise InvalidInput(

@@ -54,10 +54,10 @@ class Shares:
             pool=name,
             sequencer=pool.policy.sequencer,
             shares=[
-                standing.view(rank)
+                share.view(rank)
                 for scope in (rows.domains(), rows.projects(), rows.users())
-                for rank, standing in enumerate(sorted(scope, key=lambda each: each.order(by_held)), start=1)
-                if seen.shows(standing.target)
+                for rank, share in enumerate(sorted(scope, key=lambda each: each.order(by_held)), start=1)
+                if seen.shows(share.target)
             ],
         )
 

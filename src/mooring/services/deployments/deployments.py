@@ -17,7 +17,7 @@ from mooring.model.workloads.workload import Kind
 from mooring.scheduling.admission import Validator
 from mooring.security.encryption import SecretBox
 from mooring.services.admin_recording import record
-from mooring.services.deployments.scaling import check_growth
+from mooring.services.deployments.scaling import check_scale_up
 from mooring.services.deployments.updates import cause_of, rollout_of, updated
 from mooring.services.submission import secrets
 from mooring.services.submission.admission import open_gate
@@ -117,7 +117,7 @@ class DeploymentAdmin:
             replicas = replicas_asked or own.replicas
             rollout = rollout_of(own.rollout, bounds_asked)
             before, after = {"revision": own.revision, "replicas": own.replicas}, {"cause": cause, "replicas": replicas}
-            await check_growth(connection, PendingTasks(), own.workload, before=own.replicas, replicas=replicas)
+            await check_scale_up(connection, PendingTasks(), own.workload, before=own.replicas, replicas=replicas)
             await record(connection, principal, own.workload, "update", before, after)
             if template == present.workload.template:
                 return await _set_numbers(connection, own, rollout, replicas, principal)

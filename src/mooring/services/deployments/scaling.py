@@ -8,7 +8,7 @@ from mooring.services.submission.rules import too_many_tasks
 from mooring.store.core.engine import Connection
 
 
-async def check_growth(
+async def check_scale_up(
     connection: Connection, pending_tasks: PendingTasks, owner: Owner, *, before: int, replicas: int
 ) -> None:
     """Raise where the owner's policies do not allow this many replicas. Fewer than before are always allowed."""

@@ -84,7 +84,7 @@ class Gate:
     _pending: dict[str, Pending]
     _admission: Admission | None
     """None if no validator could refuse anything."""
-    _apart: bool
+    _in_thread: bool
     """Third-party validators run, so not on the event loop."""
 
     async def refuses(self, new: NewWorkload) -> AdmissionError | None:
@@ -92,7 +92,7 @@ class Gate:
         if self._admission is None or workload is None:
             return None
         try:
-            if self._apart:
+            if self._in_thread:
                 await asyncio.to_thread(self._admission.check, workload)
             else:
                 self._admission.check(workload)
@@ -141,5 +141,5 @@ async def open_gate(
     pending = {key: Pending(*waits) for key, waits in (await pending_counts.pending(connection, limited)).items()}
     by_name = {pool.name: pool.policy for pool in known.values()}
     context = AdmissionContext(now, usage, Moment.ENQUEUE, found, pending)
-    apart = not asked <= {each.name for each in BUILT_IN_VALIDATORS}
-    return Gate(workloads, pending, Admission(context, validators, by_name), apart)
+    in_thread = not asked <= {each.name for each in BUILT_IN_VALIDATORS}
+    return Gate(workloads, pending, Admission(context, validators, by_name), in_thread)

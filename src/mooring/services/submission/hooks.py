@@ -36,7 +36,7 @@ class Hooks:
         """`hooks` by their display names."""
         self._before = with_method(hooks or {}, "pre_enqueue", seconds=seconds)
         self._after = with_method(hooks or {}, "post_enqueue", seconds=seconds)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifications: set[asyncio.Task[None]] = set()
 
     @classmethod
     def discovered(cls) -> Self:
@@ -57,9 +57,9 @@ class Hooks:
     def written(self, ids: Sequence[UUID]) -> None:
         """Notify the hooks of written submissions, without waiting for them."""
         for hook in self._after if ids else ():
-            telling = asyncio.create_task(hook.tell([str(id) for id in ids]))
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+            notification = asyncio.create_task(hook.notify([str(id) for id in ids]))
+            self._notifications.add(notification)
+            notification.add_done_callback(self._notifications.discard)
 
 
 async def _ask(hook: Hook, facts: Mapping[str, Any]) -> MooringError | None:

@@ -20,8 +20,8 @@ def booking_of(request: WorkloadRequest, context: SubmissionContext) -> Timeslot
     if slot is None:
         raise not_there(f"booking {request.booking!r} that you may use")
     if slot.kind is not TimeslotKind.BOOKING:
-        whose = "its own workload" if slot.kind is TimeslotKind.LAB else "an operator"
-        raise InvalidInput(f"the {slot.kind} {slot.name!r} is reserved for {whose}", code="timeslot-not-shared")
+        subject = "its own workload" if slot.kind is TimeslotKind.LAB else "an operator"
+        raise InvalidInput(f"the {slot.kind} {slot.name!r} is reserved for {subject}", code="timeslot-not-shared")
     if slot.status in OVER:
         raise Conflict(f"booking {slot.name!r} is {slot.status}", code="timeslot-over")
     if request.pool not in (None, slot.pool):

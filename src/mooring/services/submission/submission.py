@@ -24,7 +24,7 @@ from mooring.security.encryption import SecretBox
 from mooring.services.admin_recording import record
 from mooring.services.bookings.labs import as_lab
 from mooring.services.deployments.comparison import compare_workload
-from mooring.services.deployments.scaling import check_growth
+from mooring.services.deployments.scaling import check_scale_up
 from mooring.services.submission.admission import Rules
 from mooring.services.submission.batch import hash_of, read_batch, translate_batch
 from mooring.services.submission.context_loader import ContextLoader, policy_for
@@ -171,7 +171,7 @@ class SubmissionService:
             if workload.replicas == replicas:
                 return Applied()
             before = workload.replicas
-            await check_growth(connection, self._pending_tasks, workload, before=before, replicas=replicas)
+            await check_scale_up(connection, self._pending_tasks, workload, before=before, replicas=replicas)
             await record(connection, principal, workload, "scale", {"replicas": before}, {"replicas": replicas})
             return await rollouts.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 

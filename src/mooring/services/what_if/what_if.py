@@ -76,9 +76,9 @@ class WhatIf:
         """
         check_allowed(principal, request)
         if principal.user_id in self._askers or len(self._askers) > _WAITING:
-            whose = "of yours" if principal.user_id in self._askers else f"of {len(self._askers)} users"
+            subject = "of yours" if principal.user_id in self._askers else f"of {len(self._askers)} users"
             raise TooManyAttempts(
-                f"a what-if question {whose} is not answered yet; try again in {_BUSY_SECONDS} seconds",
+                f"a what-if question {subject} is not answered yet; try again in {_BUSY_SECONDS} seconds",
                 code="too-many-questions",
                 details={"retry_after_seconds": _BUSY_SECONDS},
             )

@@ -243,7 +243,7 @@ async def _over_capacity(connection: AsyncConnection) -> list[Finding]:
 async def _check_volumes(connection: AsyncConnection) -> list[Finding]:
     """Check that tasks run on the node of the volumes that they mount; shared volumes are on all nodes."""
     task, volume = tasks.c, volumes.c
-    apart = await connection.execute(
+    misplaced = await connection.execute(
         select(task.id, task.status, task.node_name, volume.name, volume.node_name.label("home"))
         .join(workload_volumes, workload_volumes.c.workload_id == task.workload_id)
         .join(volumes, volume.id == workload_volumes.c.volume_id)
@@ -252,7 +252,7 @@ async def _check_volumes(connection: AsyncConnection) -> list[Finding]:
     )
     return [
         Finding("tasks are where their volumes are", f"task {id} ({status}), volume {name}", f"{home}", f"{node}")
-        for id, status, node, name, home in apart
+        for id, status, node, name, home in misplaced
     ]
 
 

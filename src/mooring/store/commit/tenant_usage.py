@@ -227,13 +227,13 @@ def write_rows(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
     """Add to counters. A row is the key and the changes of `reserved` and `used`; rows are sorted."""
     # A row that shrinks exists already; an insert with a negative amount would violate the check constraint.
     decreases = [row for row in rows if row[4] < 0 or row[5] < 0]
-    growing = [row for row in rows if row[4] >= 0 and row[5] >= 0]
+    increases = [row for row in rows if row[4] >= 0 and row[5] >= 0]
     if decreases:
         if writes.dialect == "postgresql":
             writes.add(_LOCK, [row[:4] for row in rows])
         writes.add(_UPDATE, decreases)
-    if growing:
-        writes.add(_ADD, growing)
+    if increases:
+        writes.add(_ADD, increases)
 
 
 def _column(task: LoadedTask) -> str | None:

@@ -82,11 +82,11 @@ def back_up(file: Path, to: Path) -> None:
         raise InvalidInput(f"the copy of {file} is damaged: {answer}", code="backup-failed")
 
 
-def put_in_place(copy: Path, file: Path, aside: Path) -> None:
-    """Replace the database `file` by `copy`; keep the previous one as `aside`, with its log and its mark."""
+def put_in_place(copy: Path, file: Path, previous: Path) -> None:
+    """Replace the database `file` by `copy`; keep the old one, with its log and its mark, as `previous`."""
     for part in ("", "-wal", "-shm", SUFFIX):
         with suppress(FileNotFoundError):
-            Path(f"{file}{part}").replace(f"{aside}{part}")
+            Path(f"{file}{part}").replace(f"{previous}{part}")
     with suppress(FileNotFoundError):
         Path(f"{copy}{SUFFIX}").replace(f"{file}{SUFFIX}")
     copy.replace(file)

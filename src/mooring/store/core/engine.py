@@ -218,7 +218,7 @@ class Database:
         for committed in self.on_commit:
             committed(topics)
 
-    async def reach(self) -> None:
+    async def ping(self) -> None:
         """Return if the database answers, even with an error.
 
         It uses a connection of its own: a pool without free connections says nothing about the network.

@@ -133,8 +133,8 @@ def _departures(task: AnyRow, node: AnyRow, now: datetime) -> Iterator[Departure
         if node.drain_until is not None:
             yield Departure(node.drain_until, reason)
     tolerations = decode_constraints(task.constraints).tolerations
-    standing = [(each.taint, each.since) for each in taints.timed_taints(node)]
-    if (evicted := eviction(standing, tolerations, task.scheduled_at or task.created_at)) is not None:
+    timed = [(each.taint, each.since) for each in taints.timed_taints(node)]
+    if (evicted := eviction(timed, tolerations, task.scheduled_at or task.created_at)) is not None:
         at, taint = evicted
         yield Departure(at, Reason(NOT_TOLERATED, f"Node {node.name} has the taint {taint}", _BY, "never"))
 

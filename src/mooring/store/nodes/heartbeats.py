@@ -104,7 +104,7 @@ async def _note_changes(connection: AsyncConnection, beats: dict[UUID, Beat], no
         same_ports = ports == (row.occupied_ports or [])
         if row.schedulable == (problem is None) and row.reason == problem and not back and same_ports:
             continue
-        status = awake(row) if back else row.status
+        status = status_after_silence(row) if back else row.status
         changed.append({"node": row.id, "state": status, "open": problem is None, "why": problem, "ports": ports})
         if back:
             log.add_status("node", row.id, None, row.status, status, "Agent answers again")
@@ -127,7 +127,7 @@ async def _note_changes(connection: AsyncConnection, beats: dict[UUID, Beat], no
     return True
 
 
-def awake(row: AnyRow) -> NodeStatus:
+def status_after_silence(row: AnyRow) -> NodeStatus:
     """Return the status of a silent node once its agent reports again."""
     return NodeStatus.DRAINING if row.draining else NodeStatus.READY
 

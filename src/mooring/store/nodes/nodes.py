@@ -27,7 +27,7 @@ from mooring.store.core.ids import new_id
 from mooring.store.core.queries import Query, rows_of
 from mooring.store.core.types import AnyRow
 from mooring.store.nodes import devices, taints
-from mooring.store.nodes.heartbeats import awake
+from mooring.store.nodes.heartbeats import status_after_silence
 from mooring.store.nodes.pools import MAX_TASKS, REQUIRED_ISOLATION
 from mooring.store.nodes.taints import TimedTaint
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
@@ -179,7 +179,7 @@ async def connected(
     changed = changed or any(getattr(row, name) != value for name, value in facts.items())
     values: dict[str, Any] = facts | {"last_seen_at": now, "server_url": server_url}
     if back:
-        status = awake(row)
+        status = status_after_silence(row)
         values |= {"status": status, "reason": None}
         await _history(connection, node_id, row.status, status, "agent", "Agent connected", now)
     if changed or back:

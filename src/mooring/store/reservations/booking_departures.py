@@ -83,9 +83,9 @@ def displaced(
     leaving: list[tuple[AnyRow, AnyRow]] = []
     for booking in sorted(bookings, key=lambda booking: (booking.eligible_at, booking.id)):
         begins = max(booking.eligible_at, now)
-        beside = [each for each in bookings if each.eligible_at <= begins < each.ends_at]
+        overlapping = [each for each in bookings if each.eligible_at <= begins < each.ends_at]
         excess = {slot: -amount for slot, amount in capacity.items()}
-        for each in beside:
+        for each in overlapping:
             _add(excess, each.requested_slots, each.tasks)
         for task in running:
             if task.time_limit_seconds is None or _end(task, now) - _WAITED_FOR > begins:

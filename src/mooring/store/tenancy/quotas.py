@@ -45,20 +45,20 @@ from mooring.store.tables import (
 )
 
 _ID = {"scope": "text", "tenant_id": "text", "id": "uuid"}
-_CARRIES = "LEFT JOIN policies p ON p.id = t.policy_id"
+_JOIN_POLICY = "LEFT JOIN policies p ON p.id = t.policy_id"
 _CARRIED = Statement(
     f"""
     SELECT i.ordinal, t.access_key, CAST(p.rules AS text) FROM {{rows}} i
-    JOIN keypairs t ON i.scope = 'keypair' AND t.access_key = i.tenant_id {_CARRIES}
+    JOIN keypairs t ON i.scope = 'keypair' AND t.access_key = i.tenant_id {_JOIN_POLICY}
     UNION ALL
     SELECT i.ordinal, t.name, CAST(p.rules AS text) FROM {{rows}} i
-    JOIN users t ON i.scope = 'user' AND t.id = i.id {_CARRIES}
+    JOIN users t ON i.scope = 'user' AND t.id = i.id {_JOIN_POLICY}
     UNION ALL
     SELECT i.ordinal, t.name, CAST(p.rules AS text) FROM {{rows}} i
-    JOIN projects t ON i.scope = 'project' AND t.id = i.id {_CARRIES}
+    JOIN projects t ON i.scope = 'project' AND t.id = i.id {_JOIN_POLICY}
     UNION ALL
     SELECT i.ordinal, t.name, CAST(p.rules AS text) FROM {{rows}} i
-    JOIN domains t ON i.scope = 'domain' AND t.id = i.id {_CARRIES}
+    JOIN domains t ON i.scope = 'domain' AND t.id = i.id {_JOIN_POLICY}
     """,
     _ID,
 )

@@ -205,9 +205,9 @@ async def _check_quotas(
         raise _exceeded("the uploads of the project", of_project, charge, quotas.project_bytes, code="upload-quota")
 
 
-def _exceeded(whose: str, charged: int, charge: int, quota_bytes: int, *, code: str) -> Conflict:
+def _exceeded(owner: str, charged: int, charge: int, quota_bytes: int, *, code: str) -> Conflict:
     return Conflict(
-        f"the upload needs {_mb(charge)} MB more, and {whose} have {_mb(charged)} of {_mb(quota_bytes)} MB; "
+        f"the upload needs {_mb(charge)} MB more, and {owner} have {_mb(charged)} of {_mb(quota_bytes)} MB; "
         "remove some with `mooring upload remove`, leave files out with .mooringignore, or keep large data in a volume",
         code=code,
         details={"needed_bytes": charge, "charged_bytes": charged, "quota_bytes": quota_bytes},

@@ -74,8 +74,8 @@ async def page(connection: AsyncConnection, since: Cursor | None, *, watch: Watc
     if since is not None:
         query = query.where(feed.after(connection, since))
     if not watch.sight.everything:
-        whose = {name: _tenant(name) for name in ("domain_id", "project_id", "user_id")}
-        query = query.where(shown_to(watch.sight, **whose))
+        tenant = {name: _tenant(name) for name in ("domain_id", "project_id", "user_id")}
+        query = query.where(shown_to(watch.sight, **tenant))
     if watch.workload_id is not None:
         query = query.where(events.c.workload_id == watch.workload_id)
     rows = list(await connection.execute(query.order_by(*feed.in_order(connection)).limit(limit + 1)))

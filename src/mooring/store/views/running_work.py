@@ -67,7 +67,7 @@ async def read(connection: AsyncConnection, workload_ids: Sequence[UUID]) -> lis
 
 
 async def _read(connection: AsyncConnection, workload_ids: Sequence[UUID]) -> list[RunningWork]:
-    own, whose = tasks.c, workloads.c
+    own, workload = tasks.c, workloads.c
     on_nodes: defaultdict[UUID, list[TaskOnNode]] = defaultdict(list)
     query = (
         select(
@@ -98,20 +98,20 @@ async def _read(connection: AsyncConnection, workload_ids: Sequence[UUID]) -> li
             tuple(_numbers(row.ports)),
         )
         on_nodes[row.workload_id].append(task)
-    several = and_(whose.kind == Kind.SESSION, whose.array.is_(None), whose.replicas > 1)
-    whole = or_(several, and_(whose.gang, whose.on_insufficient != OnInsufficient.FAIL))
+    several = and_(workload.kind == Kind.SESSION, workload.array.is_(None), workload.replicas > 1)
+    whole = or_(several, and_(workload.gang, workload.on_insufficient != OnInsufficient.FAIL))
     rows = await connection.execute(
         select(
             *PLACEMENT_COLUMNS,
             pools.c.name.label("pool_name"),
-            and_(whose.preemptible, whose.timeslot_id.is_(None)).label("may_be_preempted"),
+            and_(workload.preemptible, workload.timeslot_id.is_(None)).label("may_be_preempted"),
             whole.label("is_whole"),
             timeslots.c.ends_at.label("timeslot_ends_at"),
         )
-        .join(pools, pools.c.id == whose.pool_id)
-        .outerjoin(timeslots, timeslots.c.id == whose.timeslot_id)
-        .where(batch_sql.among(whose.id))
-        .order_by(whose.id),
+        .join(pools, pools.c.id == workload.pool_id)
+        .outerjoin(timeslots, timeslots.c.id == workload.timeslot_id)
+        .where(batch_sql.among(workload.id))
+        .order_by(workload.id),
         {"ids": list(on_nodes)},
     )
     known = rows.all()

@@ -66,19 +66,19 @@ class _Buckets:
     sight: Sight
     pool: str | None
 
-    def grouped(self, table: Table, summed: ColumnElement[int], *apart: ColumnElement[int]) -> Select[Any]:
-        """Return a query for name, slot, sum, and the columns `apart`, which also group the sums."""
+    def grouped(self, table: Table, summed: ColumnElement[int], *also_by: ColumnElement[int]) -> Select[Any]:
+        """Return a query for name, slot, sum, and the columns `also_by`, which also group the sums."""
         own = table.c
         names: Mapping[By, ColumnElement[Any]] = {**_NAMES, By.POOL: own.pool, By.DAY: own.starts_at}
         name = names[self.by].label("name")
         seen = shown_to(self.sight, domain_id=domains.c.id, project_id=own.project_id, user_id=own.user_id)
         query = (
-            select(name, own.slot_name, func.sum(summed), *apart)
+            select(name, own.slot_name, func.sum(summed), *also_by)
             .outerjoin(projects, projects.c.id == own.project_id)
             .outerjoin(domains, domains.c.id == projects.c.domain_id)
             .outerjoin(users, users.c.id == own.user_id)
             .where(own.starts_at >= self.since, own.starts_at <= self.until, seen)
-            .group_by(name, own.slot_name, *apart)
+            .group_by(name, own.slot_name, *also_by)
         )
         return query if self.pool is None else query.where(own.pool == self.pool)
 

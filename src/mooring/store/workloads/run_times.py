@@ -65,15 +65,20 @@ async def usual(connection: AsyncConnection, pool_id: UUID, now: datetime) -> di
 
 async def last_runs(connection: AsyncConnection, pool_id: UUID, now: datetime) -> dict[Kind, list[timedelta]]:
     """Return by kind the durations of the last runs in a pool, shortest first; kinds with few runs are left out."""
-    own, whose = tasks.c, workloads.c
-    newest = func.row_number().over(partition_by=(whose.user_id, whose.type), order_by=own.ended_at.desc())
+    own, workload = tasks.c, workloads.c
+    newest = func.row_number().over(partition_by=(workload.user_id, workload.type), order_by=own.ended_at.desc())
     runs = (
         select(
-            whose.user_id, whose.type, whose.time_limit_seconds, own.started_at, own.ended_at, newest.label("number")
+            workload.user_id,
+            workload.type,
+            workload.time_limit_seconds,
+            own.started_at,
+            own.ended_at,
+            newest.label("number"),
         )
-        .join(workloads, whose.id == own.workload_id)
+        .join(workloads, workload.id == own.workload_id)
         .where(
-            whose.pool_id == pool_id,
+            workload.pool_id == pool_id,
             own.ended_at >= now - _LOOKBACK,
             own.started_at.is_not(None),
             own.status.in_([TaskStatus.SUCCEEDED, TaskStatus.FAILED]),

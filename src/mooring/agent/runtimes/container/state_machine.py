@@ -243,8 +243,8 @@ def _end(record: TaskRecord, seen: Mapping[str, ContainerState], now: float) -> 
         return NextSteps(outcome=_outcome(record, seen, now))
     if now >= record.stop.kill_at:
         return NextSteps(tuple(Send(name, "KILL") for name in running), due=now + 1.0)
-    beside = {each.name for each in sidecars(record)}
-    first = [name for name in running if name not in beside] or running
+    sidecar_names = {each.name for each in sidecars(record)}
+    first = [name for name in running if name not in sidecar_names] or running
     signals = tuple(Send(name, seen[name].stop_signal) for name in first if name not in record.stop.signalled)
     return NextSteps(signals, due=record.stop.kill_at)
 

@@ -318,8 +318,8 @@ class TaskReconciler:
                 log.debug("a task waits for the engine", task=str(self.task_id), reason=problem.message)
             except EngineRefused as refusal:
                 self._transient_errors += 1
-                tell = log.warning if self._transient_errors == 1 else log.debug
-                tell(
+                log_refusal = log.warning if self._transient_errors == 1 else log.debug
+                log_refusal(
                     "the engine does not answer about a task; trying again",
                     task=str(self.task_id),
                     reason=refusal.message,

@@ -229,11 +229,11 @@ async def _relay(websocket: WebSocket, channel: Channel) -> wire.ChannelResult:
                 raise WebSocketDisconnect(message["code"])
             await _take(wire.decode(message.get("bytes") or b""), client, channel)
 
-    async def carry_out() -> None:
+    async def send_to_agent() -> None:
         await _pump(channel.side, client)
         await channel.side.ended.wait()
 
-    await run_until_first_ends(carry_out(), listen(), _pump(client, channel.side))
+    await run_until_first_ends(send_to_agent(), listen(), _pump(client, channel.side))
     if (problem := channel.problem) is not None:
         return _refusal(problem)
     ended = channel.end_message

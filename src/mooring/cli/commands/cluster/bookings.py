@@ -95,7 +95,7 @@ def book(
         list[str] | None,
         typer.Option("--user", metavar="USER", help="User who may use the booking as well; repeatable."),
     ] = None,
-    guest_project: Annotated[
+    projects_with_access: Annotated[
         list[str] | None,
         typer.Option("--for-project", metavar="PROJECT", help="Project whose members may use the booking; repeatable."),
     ] = None,
@@ -149,7 +149,7 @@ def book(
         region=region,
         placement=placement(select=select, tolerate=tolerate, ports=ports, gpu_models=gpu_model, gpu_memory=gpu_memory),
         users=user,
-        projects=guest_project,
+        projects=projects_with_access,
         lead=lead,
         grace=grace,
         release_after=release_after,

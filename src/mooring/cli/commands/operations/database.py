@@ -113,8 +113,8 @@ def restore(
     from mooring.settings import load
 
     folder = load({"data": data, "database": database}, config).settings.data
-    aside = asyncio.run(maintenance.restore(_url(data, database, config), folder, copy))
-    show_line(f"restored from {copy}" + (f"; the previous database is kept as {aside}" if aside else ""))
+    previous = asyncio.run(maintenance.restore(_url(data, database, config), folder, copy))
+    show_line(f"restored from {copy}" + (f"; the previous database is kept as {previous}" if previous else ""))
 
 
 @db_app.command()

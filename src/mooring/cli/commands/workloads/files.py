@@ -126,18 +126,18 @@ def _show_applied(client: Client, document: Document, applied: Applied) -> ExitC
 
 
 def _show_difference(client: Client, document: Document) -> ExitCode:
-    from mooring.client.applying import Standing, compare
+    from mooring.client.applying import State, compare
     from mooring.wire.workloads.manifests import workload_request
 
     found = compare(client, document)
     manifest = document.manifest
-    if found.standing is Standing.MISSING:
+    if found.state is State.MISSING:
         if manifest.kind != "lab":
             # Report the error that `apply` would get. A lab is not checked, since only booking it finds its capacity.
             client.dry_run(workload_request(manifest))
         show_line(Styled(f"+ {manifest.kind} {manifest.name}", "green"))
         return ExitCode.FAILURE
-    if found.standing is not Standing.DIFFERENT:
+    if found.state is not State.DIFFERENT:
         return ExitCode.OK
     show_line(Styled(f"~ {manifest.kind} {manifest.name}", "yellow"))
     for difference in found.differences:

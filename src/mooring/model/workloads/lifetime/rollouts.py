@@ -98,7 +98,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RolloutProgress:
     """The next state of a rollout; `said` goes to the history of its deployment."""
 
     kind: Literal["rolling", "rolled-out", "stalled"]
@@ -222,7 +222,7 @@ def progress(
     members: Sequence[Member],
     now: datetime,
     lacks: str | None = None,
-) -> Progress | None:
+) -> RolloutProgress | None:
     """Return the next state of a rollout; None: no change. `lacks` is the reason why its tasks are pending."""
     if rollout.phase is not Phase.ROLLING:
         return None
@@ -231,9 +231,9 @@ def progress(
     step = next_step(desired, *bounds(desired, rollout.surge, rollout.unavailable), revision, members, since)
     if is_done(desired, revision, members, since):
         done = replace(rollout, phase=Phase.DONE, ready=ready, progressed_at=now)
-        return Progress("rolled-out", done, said=f"Revision {revision} is rolled out")
+        return RolloutProgress("rolled-out", done, said=f"Revision {revision} is rolled out")
     if step or ready > rollout.ready:
-        return Progress("rolling", replace(rollout, ready=max(ready, rollout.ready), progressed_at=now), step)
+        return RolloutProgress("rolling", replace(rollout, ready=max(ready, rollout.ready), progressed_at=now), step)
     if rollout.due_at is None or now < rollout.due_at:
         return None
     said = (
@@ -241,4 +241,4 @@ def progress(
         f" {format_duration(rollout.deadline_seconds)} there was no progress{f' ({lacks})' if lacks else ''};"
         f" `mooring rollout undo {name}` rolls back, `mooring rollout resume {name}` continues"
     )
-    return Progress("stalled", replace(rollout, phase=Phase.STALLED, reason=said), said=said)
+    return RolloutProgress("stalled", replace(rollout, phase=Phase.STALLED, reason=said), said=said)

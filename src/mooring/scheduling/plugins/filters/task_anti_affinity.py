@@ -40,7 +40,7 @@ class TaskAntiAffinityFilter:
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         group = group_of(shape.constraints)
-        if group is not None and beside_members(shape, cluster, rows).all():
+        if group is not None and rejected_by_group_alone(shape, cluster, rows).all():
             return strict_group(f"{len(rows):,} with a member of its group {group!r}", group, "release")
         keys = {term.topology_key for term, _ in _terms(shape, cluster)}
         return Rejection(
@@ -66,9 +66,9 @@ class TaskAntiAffinityFilter:
 
     def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
         constraints = shape.constraints
-        apart_from = (matcher_of(term, constraints.project) for term in constraints.anti_affinity)
+        matchers = (matcher_of(term, constraints.project) for term in constraints.anti_affinity)
         return (
-            *(Watch(matcher, coming=False) for matcher in apart_from),
+            *(Watch(matcher, coming=False) for matcher in matchers),
             *(Watch((term, project), coming=False) for term, project, _ in _carried_against(shape, cluster)),
         )
 
@@ -90,13 +90,13 @@ def _terms(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
     yield from _against(shape, cluster)
 
 
-def beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+def rejected_by_group_alone(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
     """Return the rows that a strict group alone would reject."""
-    beside = np.zeros(len(rows), dtype=np.bool_)
+    mask = np.zeros(len(rows), dtype=np.bool_)
     for term, counts in _terms(shape, cluster):
         if is_of_group(term):
-            beside |= ~_none_in_domain(cluster, term, counts, rows)
-    return beside
+            mask |= ~_none_in_domain(cluster, term, counts, rows)
+    return mask
 
 
 def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:

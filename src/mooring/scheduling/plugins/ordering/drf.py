@@ -84,18 +84,18 @@ class DrfSequencer:
             self._claim_of(workload).waiting.append(workload)
         for claim in self._claims.values():
             self._put_on(heap, claim)
-        aside: list[Workload] = []
+        skipped: list[Workload] = []
         while heap:
-            offered = self._next_ones(heap, aside)
+            offered = self._next_ones(heap, skipped)
             if not offered:
                 break
             self._decided = ()
             yield Offer([workload for workload, _ in offered], revised=True)
             if self._decided:
                 self._correct(heap, offered, self._decided)
-        if aside:
+        if skipped:
             self._decided = ()
-            yield Offer(aside)
+            yield Offer(skipped)
             decision: Decision
             for decision in self._decided:
                 if decision.placements:
@@ -104,7 +104,7 @@ class DrfSequencer:
     def _claim_of(self, workload: Workload) -> _Claim:
         return self._claims[workload.pool, workload.user_id.int]
 
-    def _next_ones(self, heap: _Heap, aside: list[Workload]) -> list[tuple[Workload, _Claim]]:
+    def _next_ones(self, heap: _Heap, skipped: list[Workload]) -> list[tuple[Workload, _Claim]]:
         """Return the next workloads if each of them fits, at most one piece of each: the next piece depends on it."""
         offered: list[tuple[Workload, _Claim]] = []
         in_pieces: set[UUID] = set()
@@ -116,7 +116,7 @@ class DrfSequencer:
             heappop(heap)
             claim.waiting.popleft()
             if self._failed_before(claim, workload):
-                aside.append(workload)
+                skipped.append(workload)
             else:
                 number = self._piece(claim, workload, heap)
                 if number < len(workload.tasks):
