@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from typing import Any, cast
 
 import pytest
 import typer
+from fastapi.routing import APIRoute
 
 from mooring.api.app import create_app
 from mooring.api.services import Services
 from mooring.cli.app import app
+from mooring.store.tables import metadata
 from scripts import generate_reference
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +70,47 @@ def test_source_files_named_in_the_text_exist(document: Path):
     named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", document.read_text())
     roots = (ROOT, ROOT / "src", ROOT / "src" / "mooring")
     assert [path for path in named if not any((root / path).is_file() for root in roots)] == []
+
+
+def test_api_limits_list_every_expensive_request():
+    text = (DOCS / "reference" / "api-limits.md").read_text()
+    (row,) = (line for line in text.splitlines() if line.startswith("| `question_rate`"))
+    named = re.findall(r"`(?:[A-Z]+ )?(/api/[^`]+)`", row)
+    of_workloads = {"dry-run": "dry runs", "explanation": "explanations", "comparison": "comparisons"}
+    api = create_app(cast(Services, SimpleNamespace(version="0", trusted_proxies=())))
+    routes = [route for route in api.routes if isinstance(route, APIRoute)]
+    expensive = {route.path for route in routes if "rates.query(" in inspect.getsource(route.endpoint)}
+    unnamed = {path for path in expensive if not any(path.startswith(each) for each in named)}
+    assert {of_workloads[path.rpartition("/")[2]] for path in unnamed} == set(of_workloads.values())
+    assert [each for each in named if not any(path.startswith(each) for path in expensive)] == []
+    assert [words for words in of_workloads.values() if words not in row] == []
+
+
+def test_every_control_loop_is_described():
+    source = (ROOT / "src/mooring/controllers/leadership/controller_manager.py").read_text()
+    loops = set(re.findall(r'self\._start\(\s*group, "(\w+)"', source))
+    text = (DOCS / "how-to" / "monitor.md").read_text()
+    table = text.partition("| loop | purpose |")[2].partition("\n\n")[0]
+    described = {name for names in re.findall(r"^\| ([\w, ]+) \|", table, re.MULTILINE) for name in names.split(", ")}
+    assert described == loops
+
+
+def test_every_metric_in_the_text_exists():
+    sources = [*(ROOT / "src/mooring/telemetry").glob("*.py"), *(ROOT / "src/mooring").rglob("*metrics*.py")]
+    known = {name for path in sources for name in re.findall(r'"(mooring_[a-z_]+)"', path.read_text())}
+    named = {name for each in DOCUMENTS for name in re.findall(r"`(mooring_[a-z_]+)`", each.read_text())}
+    assert named - known == set()
+
+
+def test_every_table_is_described():
+    tables = (DOCS / "architecture.md").read_text().partition("## Tables")[2]
+    described = {
+        name
+        for line in tables.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert described == set(metadata.tables)
 
 
 def test_every_page_is_in_the_navigation():

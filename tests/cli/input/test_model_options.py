@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -60,3 +62,10 @@ def leaves(model: type[BaseModel], prefix: str = "") -> list[str]:
         nested = [each for each in inner if issubclass(each, BaseModel)]
         paths += leaves(nested[0], f"{prefix}{name}.") if nested else [f"{prefix}{name}"]
     return paths
+
+
+def test_the_default_of_a_duration_has_a_unit() -> None:
+    reference = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
+    durations = [line for line in reference.read_text().splitlines() if re.match(r"\| `-[^`]* TIME` \|", line)]
+    assert len(durations) > 30
+    assert [line for line in durations if re.search(r"default:? (?!0\b)[\d.]+[\])]", line)] == []

@@ -8,6 +8,7 @@ described.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -144,7 +145,7 @@ def _signature(model: type[BaseModel], options: Sequence[ModelOption]) -> Iterat
         described = typer.Option(
             f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool and not switch else flag,
             metavar=option.metavar or _metavar(option, field),
-            help=f"{(field.description or '').removesuffix('.')}; repeatable." if repeated else field.description,
+            help=_help(option, field, kind=_bare(field.annotation), repeated=repeated),
             min=low,
             max=high,
             rich_help_panel=option.panel,
@@ -168,6 +169,16 @@ def _read(option: ModelOption, model: type[BaseModel], value: Any) -> Any:
     if _is_duration(option, bare):
         return int(parse_seconds(value))
     return [str(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _help(option: ModelOption, field: FieldInfo, *, kind: Any, repeated: bool) -> str:
+    """Return the description of a field, with the default of a duration as users write it."""
+    from mooring.model.calendar.durations import format_duration
+
+    text = field.description or ""
+    if _is_duration(option, kind):
+        text = re.sub(r"\(default ([1-9]\d*)\)", lambda found: f"(default {format_duration(int(found[1]))})", text)
+    return f"{text.removesuffix('.')}; repeatable." if repeated else text
 
 
 def _is_duration(option: ModelOption, kind: Any) -> bool:

@@ -94,9 +94,9 @@ class Rates:
         self.user(principal.user_id, is_admin=principal.is_admin, cost=cost)
 
     def query(self, principal: Principal) -> None:
-        """Charge a dry run or an explanation: each is a small scheduling pass."""
+        """Charge an expensive request, such as a dry run: a small scheduling pass, or a report over many rows."""
         rate = self._scaled(principal, self.limits.queries)
-        self._take(f"questions {principal.user_id}", rate, 1.0, "dry runs and explanations")
+        self._take(f"questions {principal.user_id}", rate, 1.0, "dry runs, explanations and reports")
 
     def open_stream(self, principal: Principal) -> Callable[[], None]:
         """Count a stream or a long poll; the function that is returned ends the count."""

@@ -49,7 +49,7 @@ _LINES = (("running", "green"), ("booked", "magenta"), ("planned", "yellow"), ("
 @with_groups
 def timeline(
     pool: Annotated[str | None, typer.Option(metavar="POOL", help="Only this pool.")] = None,
-    hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="Period to show.")] = 24,
+    hours: Annotated[int, typer.Option(metavar="HOURS", min=1, max=24 * 31, help="Period to show.")] = 24,
     slot: Annotated[str, typer.Option(metavar="SLOT", help="Slot to show: cpu, memory, gpu, …")] = "cpu",
     nodes: Annotated[bool, typer.Option("--nodes", help="Show the free capacity of each node.")] = False,
     output: Listing = TABLE,

@@ -70,7 +70,10 @@ def top(
     sort: Annotated[Sort, typer.Option(help="Sort by highest usage of this resource, or by name.")] = Sort.CPU,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Maximum number of rows.")] = 50,
     interval: Annotated[
-        float, typer.Option(metavar="TIME", parser=seconds_at_least(0.5), help="Refresh interval: 2s.")
+        float,
+        typer.Option(
+            metavar="TIME", parser=seconds_at_least(0.5), help="Refresh interval (default 2s).", show_default=False
+        ),
     ] = 2.0,
     once: Annotated[
         bool, typer.Option("--once", help="Print once and exit, which is the default if the output is not a terminal.")

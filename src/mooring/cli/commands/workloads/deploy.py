@@ -72,7 +72,10 @@ def deploy(
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", hidden=True)] = True,
     timeout: Annotated[
-        float, typer.Option(metavar="TIME", parser=seconds_at_least(0), help="Maximum time to wait: 10m.")
+        float,
+        typer.Option(
+            metavar="TIME", parser=seconds_at_least(0), help="Maximum time to wait (default 5m).", show_default=False
+        ),
     ] = 300.0,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
