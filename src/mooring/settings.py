@@ -208,7 +208,9 @@ class Settings(BaseModel):
         320, ge=288, description="maximum size of a user's WebSocket message in KiB; agents may send 16 MiB"
     )
     request_rate: float = Field(500.0, gt=0, description="requests per second and user; bursts may be twice as large")
-    question_rate: float = Field(10.0, gt=0, description="expensive requests per second and user: dry runs, explanations, reports")
+    question_rate: float = Field(
+        10.0, gt=0, description="expensive requests per second and user: dry runs, explanations, reports"
+    )
     what_if_seconds: int = Field(60, ge=1, le=3600, description="CPU time of the answer to a what-if question")
     what_if_memory_mb: int = Field(
         4096, ge=512, description="memory (address space) of the process that answers a what-if question, in MiB"

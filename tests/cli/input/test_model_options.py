@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import typer
 from pydantic import BaseModel
@@ -13,7 +15,10 @@ from mooring.cli.app import app
 from mooring.cli.commands.cluster.pool_options import CHANGE_OPTIONS, CREATE_OPTIONS
 from mooring.cli.commands.tenancy.policies import _OPTIONS as POLICY_OPTIONS
 from mooring.cli.input.model_options import ModelOption
+from mooring.model.policy.pools import HealthProgram, PoolPolicy
+from mooring.model.policy.preemption import Preemption
 from mooring.model.tenancy.policies import RULES
+from mooring.scheduling.plugins.profiles import DEFAULT_PROFILE
 from mooring.wire.cluster.pools import PoolChange, PoolRequest
 from mooring.wire.tenancy.tenants import PolicyRules
 
@@ -69,3 +74,24 @@ def test_the_default_of_a_duration_has_a_unit() -> None:
     durations = [line for line in reference.read_text().splitlines() if re.match(r"\| `-[^`]* TIME` \|", line)]
     assert len(durations) > 30
     assert [line for line in durations if re.search(r"default:? (?!0\b)[\d.]+[\])]", line)] == []
+
+
+def test_the_described_defaults_of_a_pool_are_those_of_the_program() -> None:
+    policy = msgspec.to_builtins(PoolPolicy(DEFAULT_PROFILE, health=HealthProgram(("true",)), preemption=Preemption()))
+    elsewhere = {"preemption.mode", "fair_share.slot_weights", "allowed_types", "default_memory", "default_cpu"}
+    words = {"None": "0", "False": "no", "True": "yes"}
+    described, actual = {}, {}
+    for path in set(leaves(PoolChange)) - elsewhere:
+        model: type[BaseModel] = PoolChange
+        *outer, last = path.split(".")
+        value = policy
+        for name in outer:
+            annotation: Any = model.model_fields[name].annotation
+            model = next(each for each in annotation.__args__ if isinstance(each, type) and issubclass(each, BaseModel))
+            value = value[name]
+        found = re.search(r"([\w-]+) \(default\)|\(default ([\w-]+)\)", model.model_fields[last].description or "")
+        if found is not None:
+            described[path] = found[1] or found[2]
+            actual[path] = words.get(str(value[last]), str(value[last]))
+    assert len(described) > 30
+    assert described == actual

@@ -52,7 +52,7 @@ class FairShareChange(Request):
         None, description="fair_share: maximum age of past usage that counts (default 28)."
     )
     slot_weights: dict[SlotName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = Field(
-        None, description="fair_share: weight of a slot in thousandths (default 1000)."
+        None, description="fair_share: weight of a slot in thousandths (default gpu=10000, memory=1, others 1000)."
     )
 
 
@@ -154,7 +154,7 @@ class PoolChange(Request):
     """
 
     profile: PluginName | None = Field(
-        None, description="Profile that chooses nodes: balanced (default), pack, spread, kubernetes, …"
+        None, description="Profile that chooses nodes: locality (default), balanced, pack, spread, gpu, kubernetes, …"
     )
     weights: Weights | None = Field(None, description="Weight of a scorer, instead of the profile's weights.")
     scorer_options: Annotated[dict[LabelName, PluginOptions], Field(max_length=64)] | None = Field(
