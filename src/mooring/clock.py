@@ -52,5 +52,5 @@ def now() -> datetime:
 
 
 def monotonic() -> float:
-    """Seconds since some moment, whatever is done to the date meanwhile."""
+    """Seconds since an arbitrary moment, unaffected by changes of the date."""
     return source.monotonic()

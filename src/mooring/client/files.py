@@ -74,7 +74,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_manifest(file: Path) -> bool:
-    # The schema for editors lies beside the files that they edit.
+    # The schema for editors is next to the files that they edit.
     return file.suffix in _SUFFIXES and not file.name.endswith(".schema.json")
 
 

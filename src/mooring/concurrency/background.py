@@ -110,7 +110,7 @@ class BackgroundTasks:
         delays = backoff.delays(_FIRST_SECONDS, _MAX_SECONDS)
         while True:
             state.began()
-            # In a task of its own: that it is cancelled by somebody else is a failure as well.
+            # In a task of its own: a cancellation from outside is a failure as well.
             running = asyncio.ensure_future(_called(work))
             try:
                 await asyncio.wait({running})
@@ -156,7 +156,7 @@ async def _end(task: asyncio.Future[Any]) -> None:
 
 
 def _in_short(error: BaseException | None, *, cancelled: bool) -> str:
-    """The first line of an error: below it a database shows the values of rows, and anybody may read this."""
+    """The first line of an error: below it a database shows the values of rows, and everyone may read this."""
     if error is None:
         return "it was cancelled" if cancelled else "it returned"
     return f"{type(error).__name__}: {error}".partition("\n")[0][:_MAX_ERROR_LENGTH]

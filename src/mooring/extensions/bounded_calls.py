@@ -51,7 +51,7 @@ class _Raised:
 
 
 class _Answer(Generic[R]):
-    """The result of a call, whether or not somebody still waits for it."""
+    """The result of a call, even if nothing waits for it any more."""
 
     def __init__(self) -> None:
         self._box: SimpleQueue[R | _Raised] = SimpleQueue()

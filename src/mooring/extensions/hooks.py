@@ -54,7 +54,7 @@ class Hook:
         raise Unavailable(f"the hook {self.name!r} {problem}", code="hook-failed", details={"hook": self.name})
 
     async def notify(self, argument: object) -> None:
-        """Call it; what becomes of that is logged, and changes nothing."""
+        """Call it; an error is logged and changes nothing."""
         try:
             await self.call(argument)
         except Unavailable as error:

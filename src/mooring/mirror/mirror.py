@@ -96,7 +96,7 @@ class Mirror:
     # --- reading the store ---
 
     async def load(self) -> None:
-        """Read everything. The next `follow` reads again whatever is committed meanwhile."""
+        """Read everything. The next `follow` reads everything again that is committed in the meantime."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
             self.cluster, self.pools = Cluster(), {}

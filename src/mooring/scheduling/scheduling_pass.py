@@ -3,7 +3,7 @@
 1. admits it: its tenants are charged at once, so that workloads behind it see the charge;
 2. places it: filter, score and select (see `placer`);
 3. if it finds too few nodes, refunds its tenants and, by the policy of its pool, blocks the queue behind it (strict),
-   plans its start, beside which the others are backfilled (backfill), or passes it over (skip);
+   plans its start and backfills the others around it (backfill), or passes it over (skip);
 4. at the end, preempts for workloads that still have no node.
 
 Workloads that were rejected only because of a charge refunded since are tried again before the pass ends.
@@ -52,7 +52,7 @@ class SchedulingPass:
     ) -> None:
         """`strict`: a workload that lacks capacity blocks all workloads behind it in its pool.
 
-        With a `planner` it never does: its start is planned if possible, and others are placed beside the plan.
+        With a `planner` it never does: its start is planned if possible, and others are placed around the plan.
         With `pieces_of`, offers may contain workloads in pieces, whose decisions are merged.
         """
         self.decisions: list[Decision] = []

@@ -140,7 +140,7 @@ async def restored(url: str) -> None:
 async def _distrust(connection: Connection, *, reason: str) -> None:
     """The database is older than the cluster: no former leader leads, and every node is suspect.
 
-    Tasks that such a node runs and the database does not know are named by its agent before it gets new ones.
+    Tasks that a suspect node runs and the database does not know are named by its agent before it gets new ones.
     """
     await leadership.depose(connection)
     await nodes.unsee(connection, reason, now())

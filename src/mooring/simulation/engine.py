@@ -553,7 +553,7 @@ class Replay:
         self._admit(number, replace(waiting, tasks=tasks, placed_before=True))
 
     def _admit(self, number: int, workload: Workload) -> None:
-        """Queue the pending tasks of a job beside those that run."""
+        """Queue the pending tasks of a job in addition to those that run."""
         self._waiting[number] = replace(workload, occupied=self._occupied(number))
         self._queue.admit(self._waiting[number])
 

@@ -150,7 +150,7 @@ def check(scenario: Scenario) -> None:
     if scenario.live is not None:
         return
     if scenario.faults and scenario.bookings:
-        raise InvalidInput("the simulation does not model faults beside bookings", code="not-modelled")
+        raise InvalidInput("the simulation does not model faults together with bookings", code="not-modelled")
     booked = {booking.name: booking for booking in scenario.bookings}
     for booking in scenario.bookings:
         if booking.pool not in scenario.pools:

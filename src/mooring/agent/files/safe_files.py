@@ -88,7 +88,7 @@ class Folder:
         return folder
 
     def write(self, name: str, data: bytes, mode: int) -> None:
-        """Write a new file; FileExistsError where anything has that name, be it a link."""
+        """Write a new file; FileExistsError where anything has that name, even a link."""
         descriptor = self.create(name)
         try:
             while data:
@@ -98,7 +98,7 @@ class Folder:
             os.close(descriptor)
 
     def create(self, name: str) -> int:
-        """Return the descriptor of a new private file; FileExistsError where anything has that name, be it a link."""
+        """Return the descriptor of a new private file; FileExistsError where anything has that name, even a link."""
         return os.open(_checked(name), _NEW_FILE, 0o600, dir_fd=self.descriptor)
 
     def link(self, name: str, target: str) -> None:

@@ -134,7 +134,7 @@ class AgentHub:
                             event.object_id for event in new_events if event.kind == events.SECRETS
                         )
                         if new_events:
-                            # What becomes of a stray happens elsewhere.
+                            # Strays are handled elsewhere.
                             strays = (node_id for node_id, own in self._sessions.items() if any(s.strays for s in own))
                             self._notify(strays)
                         stale = stale or any(

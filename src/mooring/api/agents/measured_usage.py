@@ -125,11 +125,11 @@ class MeasuredUse:
                 outage.over()
             except Exception as error:
                 if is_disk_full(error):
-                    _log.error(f"Cannot write what was measured: {DISK_FULL}; trying again with the next of it")
+                    _log.error(f"Cannot store measured usage: {DISK_FULL}; trying again with the next measurements")
                     continue
                 outage.failed(error)
                 if not is_temporary(error):
-                    _log.exception("Cannot write what was measured; trying again with the next of it")
+                    _log.exception("Cannot write what was measured; trying again with the next measurements")
 
     async def write(self, database: Database, *, averages: bool = True) -> None:
         active = {**self._active, **dict.fromkeys(self._accessing, now())}
@@ -156,7 +156,7 @@ class MeasuredUse:
             self._active[task_id] = at
 
     def _averages(self) -> list[measured_usage.Average]:
-        """Of what was measured since the last time; what was not for long is forgotten."""
+        """The averages since the last call; tasks without recent measurements are dropped."""
         sums, self._sums = self._sums, {}
         since = now() - _RETENTION
         self._newest = {id: newest for id, newest in self._newest.items() if newest.measured_at > since}

@@ -59,7 +59,7 @@ def _registries(task: DesiredTask) -> set[str]:
     found: set[str] = set()
     for container in (*task.init_containers, *task.containers):
         if container.image is not None:
-            # One that was handed in before names were checked: its node says what is wrong with it.
+            # One that was handed in before names were checked: its node reports the problem.
             with suppress(InvalidInput):
                 found.add(parse_image(container.image).registry)
     return found

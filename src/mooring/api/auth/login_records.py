@@ -1,6 +1,6 @@
 """Records of logins among the actions (`mooring actions --noun login`), in a bounded number.
 
-Anybody can fail to log in, as often as the limits allow: the number of rows about failures is bounded per time, and the
+Anyone can fail to log in, as often as the limits allow: the number of rows about failures is bounded per time, and the
 next row says how many were left out. Names of accounts that do not exist are not kept: people type passwords there.
 """
 

@@ -2,7 +2,7 @@
 
 `X-Forwarded-For` and `X-Forwarded-Proto` count only on connections from a configured proxy (`trusted_proxies`):
 `uvicorn`'s middleware, outermost in the application, then puts the client's address and scheme into the ASGI scope.
-From anybody else the headers are ignored, so that no client can choose its address.
+On other connections the headers are ignored, so that no client can choose its address.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ _OWN_CODES: Mapping[int, tuple[str, str]] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a route beside those that any route may give, for the API's description."""
+    """The error answers of a route in addition to those that any route may give, for the API's description."""
     answers: dict[int | str, dict[str, Any]] = {500: {"description": _WORDS[500], "model": ErrorBody}}
     answers |= {status: {"description": _WORDS[status], "content": _ERROR_BODY} for status in (*_ANY_ROUTE, *statuses)}
     return answers

@@ -124,7 +124,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse_headers()
         if self._body_follows:
             self._body_follows = False
-            # Until somebody asks for the body, no more of it is read than came together with the headers.
+            # Until the body is requested, no more of it is read than came together with the headers.
             if self.cycle.more_body and not self.transport.is_closing():
                 self.flow.pause_reading()
 

@@ -139,7 +139,7 @@ class _Request:
         scope, load, path = self._scope, self._services.load, self._scope["path"]
         check_client(Headers(scope=scope))
         if path in PROBES:
-            # By address and apart from everything else, whatever credential is shown.
+            # By address and separately from everything else, whatever the credential.
             load.rates.probe(address_flow(scope).key, PROBES[path])
             await self._middleware._app(scope, without_body(self._receive), self._send_with_headers)
             return
@@ -187,7 +187,7 @@ class _Request:
         """A `receive` that gives the body; None where the client has gone."""
         path = self._scope["path"]
         if self._flow.user_id is None and path not in _PUBLIC:
-            # Whatever the route answers, it is not to this body.
+            # The response of the route, if any, does not answer this body.
             self._scope[BODY_WITHHELD] = has_body(self._scope)
             return without_body(self._receive)
         seconds = self._services.load.limits.body_seconds

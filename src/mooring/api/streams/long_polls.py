@@ -27,8 +27,8 @@ async def watch(
 ) -> AsyncGenerator[bool]:
     """Yield whenever the caller has to check the object, with whether this is the last time.
 
-    Ends with NotAuthenticated where `authorise` no longer allows it. A server that stops lets everybody look for the
-    last time: it answers what it knows, and the client asks another.
+    Ends with NotAuthenticated where `authorise` no longer allows it. A server that stops answers every poll with the
+    present state, and the clients continue at another.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

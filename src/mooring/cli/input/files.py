@@ -156,7 +156,7 @@ def _megabytes(size: int) -> str:
 
 
 class FolderChoices:
-    """The user's answers by folder, in a file beside the stored logins."""
+    """The user's answers by folder, in a file next to the stored logins."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -226,7 +226,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
-    """Return the smallest and the largest value, which stand beside the field's type or within it."""
+    """Return the smallest and the largest value, from the field's constraints or those of its type."""
     from annotated_types import Ge, Le
 
     constraints = [*field.metadata, *_inner_constraints(field.annotation)]

@@ -74,7 +74,7 @@ def _has_data() -> bool:
 
 
 class InputForwarder:
-    """Passes standard input on to the first task of a session, beside the output that is followed.
+    """Passes standard input on to the first task of a session, while its output is followed.
 
     A later attempt of the task finds its input at the end. If the connection breaks halfway, the session is cancelled:
     it would wait for the rest, or take the part for the whole.

@@ -1,6 +1,6 @@
 """Unpacking of an archive that a task has sent, which is not trusted.
 
-The archive is unpacked into a new folder beside its destination, where every link is one of the archive's own, and
+The archive is unpacked into a new folder next to its destination, where every link is one of the archive's own, and
 nothing is written through a link. Only then its entries are moved: they replace files and links, and never follow them.
 """
 

@@ -39,7 +39,7 @@ def has_ended(workload: WorkloadView) -> bool:
 
 
 def is_failing(workload: WorkloadView) -> bool:
-    """Return whether the workload does not get up by itself: it crashes in a loop, or its image cannot be pulled."""
+    """Return whether the workload does not recover by itself: it crashes in a loop, or its image cannot be pulled."""
     return workload.health in ("crash-looping", "image-pull-failing")
 
 

@@ -16,7 +16,7 @@ NOTHING = "-"
 _TIMES = {1: "once", 2: "twice"}
 _CONTINUES = frozenset({"PENDING", "SCHEDULED", "PREPARING", "RUNNING"})
 _FAILING = ("crash-looping", "image-pull-failing")
-"""Healths of a workload that does not get up by itself."""
+"""Healths of a workload that does not recover by itself."""
 WAITS_FOR = {
     "room": "capacity",
     "quota": "a quota",

@@ -210,7 +210,7 @@ class Reservations:
         return update
 
     def _more(self, slot: Timeslot, missing: int, gone: Collection[UUID], at: datetime) -> dict[UUID, int] | None:
-        """Return placements for the missing tasks of a timeslot beside its other tasks; None without capacity."""
+        """Return placements for the missing tasks of a timeslot next to its other tasks; None without capacity."""
         begins, ends = _window(slot, at)
         if ends <= begins:
             return None
@@ -253,7 +253,7 @@ class Reservations:
         return [slot for slot in movable if slot.id in shut | crowded]
 
     def _crowded(self, slots: Sequence[Timeslot], node_id: UUID, row: int, at: datetime) -> set[Hashable]:
-        """Return the timeslots without capacity beside older ones, or beside running work when they begin."""
+        """Return the timeslots without capacity next to older ones, or next to work that still runs when they begin."""
         now, left = seconds_of(at), self._cluster.timeslots.left
         # Work without an end is ignored: it leaves before a confirmed timeslot begins.
         free = dict(zip(self._cluster.slot_names, self._cluster.allocatable[:, row].tolist(), strict=False))
@@ -300,7 +300,7 @@ def _on_node(slot: Timeslot, node_id: UUID, at: datetime) -> _Window:
 
 
 def _too_many(retained: Sequence[_Window], windows: Sequence[_Window], free: Mapping[str, int]) -> list[_Window]:
-    """Return the windows that do not fit beside `retained` and the windows accepted before them."""
+    """Return the windows that do not fit in addition to `retained` and the windows accepted before them."""
     if _fit([*retained, *windows], free):
         return []
     retained = list(retained)

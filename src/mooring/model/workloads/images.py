@@ -35,7 +35,7 @@ class ImageName:
     repository: str
     tag: str = "latest"
     digest: str | None = None
-    """Identifies the image; a tag beside it is informational."""
+    """Identifies the image; a tag in addition to it is informational."""
 
     def __str__(self) -> str:
         return f"{self.registry}/{self.repository}" + (f"@{self.digest}" if self.digest else f":{self.tag}")

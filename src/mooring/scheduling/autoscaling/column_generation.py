@@ -4,7 +4,7 @@ A pattern is the set of tasks that one node of a template holds. A linear progra
 pattern. It begins with one pattern per kind. The prices (dual values) give the cost of a task of each kind in the
 current solution, and patterns that are worth more than their node at these prices are added until none is found. The
 solution is rounded down to whole nodes, and the remaining tasks are covered pattern by pattern. Prices also prove a
-lower bound of the cost, whatever the packing.
+lower bound on the cost of every packing.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whol
         density = np.where(fitting, prices / np.maximum(taking, _SMALL), -1.0)
         kind = density.argmax(axis=1)
         number = np.minimum(_times(left, covering.requests[kind]), (limits - counts)[every, kind])
-        # Take half of what fits, because the weights of the rest depend on the remaining capacity.
+        # Take half of the tasks that fit, because the weights of the rest depend on the remaining capacity.
         number = np.where(density[every, kind] >= 0, (number + 1) // 2, 0)
         if not number.any():
             return templates, counts

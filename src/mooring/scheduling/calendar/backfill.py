@@ -1,8 +1,8 @@
-"""Backfill: work that lacks capacity gets a planned start on the timeline; work behind it runs beside the plan's needs.
+"""Backfill: work that lacks capacity gets a planned start on the timeline; work behind it runs in the gaps.
 
 A plan exists only where there is a moment at which the work fits in every respect. Work that requests only amounts of
 slots is planned on the timeline. For all other work (devices, ports, licences, the number of tasks on a node, other
-tasks) the ordinary node selection is tried on the cluster as it will be at such a moment (see `future_cluster`). The
+tasks) the ordinary node selection is tried on the cluster as it will be at that moment (see `future_cluster`). The
 plan withholds exactly what that selection takes, and nothing if no moment is found.
 
 A planned start is a promise like any other, so that work behind it is placed by the usual rule: it fits from now until
@@ -203,7 +203,7 @@ class Planner:
     def remember(self, decision: Decision, unplaced: UnplacedTasks) -> None:
         """Remember the decision on a workload with a planned start, for `hold`.
 
-        Beside other promises the number of feasible nodes changes with the time, and the start of work that requests
+        Next to other promises the number of feasible nodes changes with the time, and the start of work that requests
         more than slots is searched for among a part of the moments.
         """
         alone = self._cluster.timeline.has_no_promises_but(decision.workload.id)

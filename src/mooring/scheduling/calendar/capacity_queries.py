@@ -1,4 +1,4 @@
-"""Queries of the timeline: the rows and times at which a demand fits beside all promises."""
+"""Queries of the timeline: the rows and times at which a demand fits next to all promises."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CapacityQueries(Promises):
         """Return the rows on which a task that starts now for `seconds` (None: open) conflicts with a booking.
 
         `notice`: a task without an end is moved for bookings further ahead than this; None: it is never moved.
-        `promised`: it uses capacity that was promised to it, beside later bookings for which other tasks are moved.
+        `promised`: it uses capacity that was promised to it, despite later bookings for which other tasks are moved.
         Whether it fits now is not checked here.
         """
         few = None if seconds is None or promised else self._steps_of_few(rows)
@@ -102,7 +102,7 @@ class CapacityQueries(Promises):
         return surplus
 
     def first_crowded(self, row: int, demand: Demand) -> int | None:
-        """Return the start of the first booking of a row beside which the demand does not fit; None without one."""
+        """Return the start of the first booking of a row with which the demand does not fit; None without one."""
         rows = np.array([row], dtype=np.intp)
         booked = [each for _, each in self.on(row) if each.start is not None and not each.is_planned]
         for start in sorted(each.start for each in booked if each.start is not None):
@@ -277,7 +277,7 @@ class CapacityQueries(Promises):
         return Alternatives(None if later == NEVER else later, min(fewer, count))
 
     def _spare_on(self, row: int, demand: Demand) -> list[int]:
-        """Return by requested slot how much of a row is free beside the request."""
+        """Return by requested slot how much of a row stays free with the request."""
         free = self._cluster.free_on(demand, row)
         return [left - amount for (_, amount), left in zip(demand.by_slot, free, strict=True)]
 
@@ -286,7 +286,7 @@ class CapacityQueries(Promises):
         return np.maximum(self._cluster.free(demand, rows), BEGINNING)
 
     def _crowds(self, rows: Rows, demand: Demand, surplus: Amount) -> Mask:
-        """Return the rows on which a request does not fit beside the promises beyond the amounts taken now."""
+        """Return the rows on which a request does not fit next to the promises beyond the amounts taken now."""
         any_slot: Mask = np.logical_or.reduce(
             (surplus > 0) & (demand.amounts > self._free(rows, demand) - surplus), axis=0
         )

@@ -130,7 +130,7 @@ class Timeslots:
         return reason, Awaits(until=begins) if reserved.begins > now else NOTHING
 
     def fits(self, timeslot_id: UUID, demand: Demand, placed: Amount) -> Mask:
-        """Return the rows on which the timeslot has capacity for one more demand, beside those `placed` just now."""
+        """Return the rows on which the timeslot has capacity for one more demand, after those `placed` just now."""
         fitting = np.zeros(self._cluster.capacity, dtype=np.bool_)
         reserved = self._by_timeslot.get(timeslot_id)
         if reserved is not None:

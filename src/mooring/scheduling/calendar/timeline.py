@@ -24,7 +24,7 @@ from mooring.scheduling.cluster.footprints import Footprint
 _NOTHING: Mapping[UUID, tuple[int, Amounts]] = MappingProxyType({})
 _NO_FOOTPRINTS: Mapping[UUID, Footprint] = MappingProxyType({})
 _ENDED_GUESSES = 64
-"""Guesses of ended tasks that are kept, beside twice the number of promises."""
+"""Guesses of ended tasks that are kept, in addition to twice the number of promises."""
 
 
 class Suspended(NamedTuple):
@@ -108,7 +108,7 @@ class Timeline(CapacityQueries):
     def closed_to(self, workload: Workload, rows: Rows, demand: Demand) -> Rows:
         """Return the rows on which the workload conflicts with a booking or a planned start if it starts now.
 
-        Beside planned starts it counts until its expected end. Beside bookings it counts until its latest end, and so
+        Against planned starts it counts until its expected end. Against bookings it counts until its latest end, and so
         do the tasks on their rows.
         """
         notice, promised = self.notice(workload), workload.booking is not None
@@ -405,7 +405,7 @@ class Timeline(CapacityQueries):
         leaving: Mapping[UUID, Amounts],
         notice: int | None = None,
     ) -> bool:
-        """Return whether a task that starts now for `seconds` (None: open) fits beside a row's bookings.
+        """Return whether a task that starts now for `seconds` (None: open) fits next to a row's bookings.
 
         The tasks in `leaving` are gone, with their expected ends. Planned starts do not count: they are planned anew.
         """

@@ -132,7 +132,7 @@ class Evaluation:
 
     @property
     def depends_on_slots_alone(self) -> bool:
-        """Whether, beside the static filters, only free amounts of slots decide; the timeline then covers the shape."""
+        """Whether only free amounts of slots decide besides static filters; the timeline then covers the shape."""
         if not self._filters_slots_alone:
             return False
         return not self._counts_tasks or bool((self.cluster.max_tasks[self.may_ever] == INT64_MAX).all())

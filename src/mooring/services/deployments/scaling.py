@@ -1,4 +1,4 @@
-"""The limits on the replicas of a deployment that grows, by whatever request."""
+"""The limits on the replicas of a deployment that is scaled up by any request."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class Queries:
     async def with_mirror(
         self, read: Callable[[Connection, Mirror], Awaitable[Read]], then: Callable[[Read], Answered]
     ) -> Answered:
-        """Read the store beside the mirror, and derive an answer in a thread before the mirror moves."""
+        """Read the store in addition to the mirror, and derive an answer in a thread before the mirror moves."""
         async with self._one_at_a_time:
             mirror = await self._current()
             async with self._database.read() as connection:

@@ -1,1 +1,1 @@
-"""Hypothetical questions about the live cluster: read its state, and answer in a separate process beside the server."""
+"""Hypothetical questions about the live cluster: read its state, and answer in a separate process."""

@@ -57,7 +57,7 @@ class _RunTimes:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows of the store that the scenario needs beside the mirror."""
+    """The rows of the store that the scenario needs in addition to the mirror."""
 
     at: datetime
     running: Sequence[RunningWork]
@@ -204,7 +204,7 @@ def _latest_end(work: RunningWork, tasks: Sequence[TaskOnNode], at: datetime) ->
 def without_parts(nodes: Sequence[Node], parts: Sequence[RunningPart]) -> list[Node]:
     """Return the nodes without the amounts, devices and numbers of tasks that these parts occupy.
 
-    What remains is occupied by tasks that the simulation does not continue, such as lost ones.
+    The rest is occupied by tasks that the simulation does not continue, such as lost ones.
     """
     taken: defaultdict[UUID, list[Amounts]] = defaultdict(list)
     shares: defaultdict[tuple[UUID, str, int], int] = defaultdict(int)

@@ -1,4 +1,4 @@
-"""Hypothetical questions: read the state, answer in a process beside the server, show what the caller may see."""
+"""Hypothetical questions: read the state, answer in a separate process, show what the caller may see."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Database:
             self.problem = DISK_FULL if is_disk_full(error) else None
             raise
         except asyncio.CancelledError:
-            # It may be committed all the same.
+            # It may have been committed anyway.
             if notify:
                 self.notify()
             raise

@@ -1,4 +1,4 @@
-"""The number of the last committed transaction of a SQLite file, stored beside it to detect lost transactions.
+"""The number of the last committed transaction of a SQLite file, stored next to it to detect lost transactions.
 
 SQLite reads its write-ahead log up to the first frame with a wrong checksum and silently drops the rest, including
 committed transactions. Each transaction with changes increments `user_version` in the database; after the commit the
@@ -21,7 +21,7 @@ _WIDTH = 32
 
 
 class HighWaterMark:
-    """The mark beside one file. While it is ahead of the database, nothing is counted until `accept` is called."""
+    """The mark next to one file. While it is ahead of the database, nothing is counted until `accept` is called."""
 
     def __init__(self, database: Path) -> None:
         self._file = Path(f"{database}{SUFFIX}")

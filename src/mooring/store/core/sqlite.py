@@ -210,7 +210,7 @@ def prepare(engine: AsyncEngine, begin: str) -> None:
 
 
 class Checkpoints:
-    """Checkpoints the SQLite log beside the writer, which would otherwise do so within a commit."""
+    """Checkpoints the SQLite log in the background; otherwise the writer does so within a commit."""
 
     def __init__(self, reader: AsyncEngine) -> None:
         self._reader = reader

@@ -1,8 +1,8 @@
 """Chunks of uploads: their uses, their charges, and the removal of unused ones.
 
 The server's folder has no content of a chunk without a row here, and a row stays, with its charge, until the content is
-removed. `uses` counts the uploads that contain the chunk, in the transactions that write and delete those. Whatever
-changes rows of a project locks the project's row first.
+removed. `uses` counts the uploads that contain the chunk, in the transactions that write and delete those. Every change
+of a project's rows locks the project's row first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mooring.store.tables import projects, upload_chunks, uploads
 BLOCK_BYTES = 4096
 """Least charge of a chunk or manifest: small ones occupy a block of the disk and a row."""
 _PART = 2000
-"""Rows of one statement: the event loop gets its turn in between."""
+"""Rows of one statement: the event loop runs other work in between."""
 _own = upload_chunks.c
 _KEY = {"digest": "text"}
 _PRESENT = Statement(

@@ -1,7 +1,7 @@
 """Uploads of projects: declaration with the charge for new chunks, use by workloads, and expiry.
 
-The chunks of a project belong to it alone, so that knowing a digest gives no access. Whatever adds or removes an upload
-locks the project's row first.
+The chunks of a project belong to it alone, so that knowing a digest gives no access. Every addition or removal of an
+upload locks the project's row first.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mooring.model.errors import InvalidInput
 from mooring.wire.fields import MAX_COMMAND, Name, Request, Text
 
 SUBPROTOCOL = "mooring.channel"
-"""Offered by browsers, beside one with their token."""
+"""Offered by browsers, together with one that holds their token."""
 MAX_OPENING_BYTES = 64 * 1024
 
 Port = Annotated[int, Field(ge=1, le=65535)]

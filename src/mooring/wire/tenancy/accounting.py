@@ -36,7 +36,7 @@ class UsageReport(Answer):
 
 
 class TaskUse(Answer):
-    """The measured use of a running task, beside its request. None: not measured recently, or not requested."""
+    """The measured use of a running task, next to its request. None: not measured recently, or not requested."""
 
     task_id: UUID
     workload_id: UUID

@@ -126,7 +126,7 @@ class ContainerRequest(ContainerFields):
 class InitContainerRequest(ContainerRequest):
     name: Name
     sidecar: bool = False
-    """It keeps running beside those that follow; otherwise they wait for its end."""
+    """It keeps running alongside those that follow; otherwise they wait for its end."""
 
 
 class TemplateFields(Request):

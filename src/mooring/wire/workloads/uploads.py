@@ -121,7 +121,7 @@ def check_manifest(manifest: Manifest) -> None:
     sizes: dict[str, int] = {}
     for entry in manifest.entries:
         for parent in _parents(entry.path):
-            # A folder without an entry of its own is created all the same, so it counts.
+            # A folder without an entry of its own is created anyway, so it counts.
             if kinds.setdefault(parent, "folder") != "folder":
                 raise _wrong(entry, f"is below {parent[:200]!r}, which is not a folder")
         if len(kinds) > MAX_ENTRIES:

@@ -56,8 +56,9 @@ class WorkloadFields(TaskTemplateRequest, CommonFields):
 
 
 class SessionRequest(ContainerFields, CommonFields):
-    """One container, or one process, on one node or on several that start together; others may start before it and
-    run beside it (`init_containers`).
+    """One container, or one process, on one node or on several that start together.
+
+    Others may start before it and run alongside it (`init_containers`).
     """
 
     name: Name | None = None

@@ -50,7 +50,7 @@ class ProcessAccess:
                 if not self.spec.containers[index].attachable:
                     raise Conflict(
                         "the process was started without an input (-i) or a terminal (-t) to attach to; read its "
-                        "output with `mooring logs -f`, or run a command beside it with `mooring exec`",
+                        "output with `mooring logs -f`, or run a command alongside it with `mooring exec`",
                         code="not-attachable",
                     )
                 return await Attachment.to(self.folder, index, replay=purpose.replay, output=purpose.output)

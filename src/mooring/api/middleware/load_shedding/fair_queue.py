@@ -136,7 +136,7 @@ class FairQueue:
             return True
         seats = min(float(self._most_seats(flow)), self._seats / max(1, len(self._queued)))
         expected_seconds = (len(flow.queue) + 1) * flow.seat_seconds / seats
-        # A flow that keeps being refused waits less, so that what is accepted of it is answered as soon as usual.
+        # A flow that keeps being refused waits less, so that its accepted requests are answered as soon as usual.
         return expected_seconds <= _BURST_SECONDS * (1 - flow.refused_share) ** 3
 
     def _most_seats(self, flow: _Flow) -> int:

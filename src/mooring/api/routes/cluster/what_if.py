@@ -24,7 +24,8 @@ Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
 async def what_if(services: Served, principal: Reader, request: WhatIfRequest, http: Request) -> WhatIfAnswer:
     """Simulate hypothetical changes of the cluster: when pending work would start with and without them.
 
-    Nothing changes. Anybody may ask about additional nodes and about the end of own workloads, admins about all else.
+    Nothing changes. Every user may ask about additional nodes and about the end of their own workloads, admins about
+    all else.
     """
     services.rates.query(principal)
     sight_of(principal, everyone=request.everyone)

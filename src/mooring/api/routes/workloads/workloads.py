@@ -74,7 +74,7 @@ WaitFor = Literal["ended", "running", "changed"]
 
 _MAX_WAIT_SECONDS = 300.0
 _MAX_HISTORY = 10_000
-# After this long without output the answer begins all the same, so that a follower's connection stands.
+# After this long without output the response begins anyway, so that a follower's connection stands.
 _FIRST_OUTPUT_SECONDS = 2.0
 _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 

@@ -9,7 +9,7 @@ from mooring.model.lifecycle import TaskStatus
 TIME_LIMIT = "time-limit"
 """The reason code of the time limit."""
 EVICTED = "evicted"
-"""The reason code of a task that failed by itself after it was told to leave its node."""
+"""The reason code of a task that failed by itself after it was evicted."""
 _NODE_FAILED = frozenset({"node-rebooted", "record-lost"})
 """Agent reason codes for an end caused by the node."""
 PULL_RETRIES = 6
@@ -18,7 +18,7 @@ for the registry to come back."""
 _PULL_FAILED = frozenset({"image-pull-failed", "image-not-present"})
 """Agent reason codes for an image that this node could not pull, but another may."""
 _IMAGE_REFUSED = frozenset({"image-not-found", "image-denied", "invalid-image"})
-"""Agent reason codes for an image that no node can pull until somebody fixes it."""
+"""Agent reason codes for an image that no node can pull until it is fixed."""
 DISK_FULL = "disk-full"
 """The agent reason code for a node without the disk space to start a task; another may have it."""
 PORT_IN_USE = "port-in-use"

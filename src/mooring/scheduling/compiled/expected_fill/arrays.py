@@ -1,9 +1,9 @@
 """The arrays of the expected-fill kernels: the demand of each pool, its prices, and the states of nodes seen so far.
 
-A *plan* is one pool's demand at one CPU level. A *state* is what the value of a node depends on beside its free CPU:
-the plan, the class of its models and the free parts of its devices in ascending order. A *kind* is what the loss of a
-node by a task depends on: its pool, CPU and devices. There are few arrays, since each of them lengthens the compilation
-of every kernel.
+A *plan* is one pool's demand at one CPU level. A *state* is what the value of a node depends on, apart from its free
+CPU: the plan, the class of its models and the free parts of its devices in ascending order. A *kind* is what the loss
+of a node by a task depends on: its pool, CPU and devices. There are few arrays, since each of them lengthens the
+compilation of every kernel.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A workload's place is its start tag: the dominant share that its user holds of the pool plus what the user's own earlier
 workloads of the band would add, divided by the user's weight. However many workloads one user queues, they queue behind
-each other and not before somebody else's. Unlike `drf` the tags assume that everything ahead is placed, so that a band
+each other and not ahead of another user's. Unlike `drf` the tags assume that everything ahead is placed, so that a band
 is one sorted offer; the next pass counts what really was.
 """
 

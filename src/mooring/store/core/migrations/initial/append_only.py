@@ -1,6 +1,6 @@
 """Triggers that make `admin_actions` append-only.
 
-Anybody can fail to log in, so the rows of logins are purged by age. All other rows stay as they were written.
+Anyone can fail to log in, so the rows of logins are purged by age. All other rows stay as they were written.
 """
 
 from __future__ import annotations
