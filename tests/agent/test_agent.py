@@ -125,7 +125,7 @@ async def test_a_second_agent_on_the_same_folder_is_refused(server: FakeServer, 
             await make(server, node_folder).run()
 
 
-async def test_heartbeats_tell_measured_use_and_the_last_one_that_it_leaves(server: FakeServer, node_folder: Path):
+async def test_heartbeats_report_measured_use_and_the_last_one_the_departure(server: FakeServer, node_folder: Path):
     async with running(make(server, node_folder)):
         await eventually(lambda: len(server.of(Heartbeat)) >= 2)
         beat = server.of(Heartbeat)[-1]
@@ -158,7 +158,7 @@ async def test_agents_spread_their_heartbeats_after_a_change_of_the_interval(ser
         assert len(server.of(Heartbeat)) == 1
 
 
-async def test_an_agent_tells_of_its_tasks_as_often_as_the_server_wants(server: FakeServer, node_folder: Path):
+async def test_an_agent_reports_its_tasks_at_the_interval_of_the_server(server: FakeServer, node_folder: Path):
     server.welcome = msgspec.structs.replace(server.welcome, measure_seconds=0.02)
     task = order("sleep", "60")
     async with running(make(server, node_folder)):

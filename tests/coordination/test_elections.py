@@ -237,7 +237,7 @@ async def test_etcd_frozen_ends_a_leadership_by_ones_own_clock():
         await client.close()
 
 
-async def test_a_watch_tells_everything_since_a_revision_and_says_when_it_cannot(etcd: EtcdClient, etcd_endpoint: str):
+async def test_a_watch_delivers_all_changes_since_a_revision_or_reports_a_gap(etcd: EtcdClient, etcd_endpoint: str):
     key = f"/test/{uuid4()}".encode()
     first = (await etcd.put(key, b"1")).header.revision
     for value in (b"2", b"3"):

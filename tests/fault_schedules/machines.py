@@ -163,7 +163,7 @@ class Machine:
             return
         self._see(order.task_id, status="RUNNING", ran=True)
         seconds, code = order.containers[0].command
-        if seconds != "for ever":
+        if seconds != "forever":
             status = "SUCCEEDED" if code == "0" else "FAILED"
             self._process.call_later(float(seconds), self._end, order.task_id, status, int(code), "")
 

@@ -191,7 +191,7 @@ class World:
             "priority": chance.choice([10, 50]),
             "stop_grace_seconds": 1,
         }
-        seconds = "for ever" if service else f"{chance.uniform(0.1, 3):.3f}"
+        seconds = "forever" if service else f"{chance.uniform(0.1, 3):.3f}"
         code = "0" if service or chance.random() < 0.8 else "1"
         request["containers"] = [{"command": [seconds, code], "resources": {"cpu": cpu, "memory": "1Gi"}}]
         if not service:

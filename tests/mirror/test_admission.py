@@ -86,7 +86,7 @@ async def test_charges_of_placements_that_were_not_committed_are_read_again(harn
     assert refusal(mirror, workload_id) is None
 
 
-async def test_an_override_ends_though_nothing_tells_of_it(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+async def test_an_override_ends_without_a_signal(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     workload_id = await harness.submit("w", cpu=2)
     mirror = Mirror(harness.database)
     await mirror.load()

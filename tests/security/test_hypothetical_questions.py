@@ -86,7 +86,7 @@ async def test_cluster_with_too_many_tasks_is_refused_before_they_are_read(
 
 
 @on_sqlite
-async def test_answer_tells_no_number_of_the_tasks_of_others(harness: Harness):
+async def test_the_answer_reveals_no_number_of_tasks_of_others(harness: Harness):
     await harness.node("n1", cpu=4)
     await harness.run(await harness.submit("endless", cpu=1, memory=0))
     other = Principal(UUID(int=7), "eve", Role.USER, UUID(int=8), harness.principal.domain_id, "key")

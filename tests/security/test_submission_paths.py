@@ -1,4 +1,4 @@
-"""The short way of a submission past FastAPI answers as FastAPI does, whatever is sent and whoever sends it."""
+"""The short way of a submission past FastAPI gives the same answers as FastAPI, for every request and every user."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_a_v2_cgroup_tells_everything(tmp_path):
+def test_a_v2_cgroup_has_all_measurements(tmp_path):
     folder = write(
         tmp_path / "task",
         cpu__stat="usage_usec 2500000\nuser_usec 2000000\n",
@@ -47,7 +47,7 @@ def test_a_v2_cgroup_tells_everything(tmp_path):
     assert usage_counters.of_cgroup({usage_counters.UNIFIED: folder}) == Usage(2_500_000, 600_000, 4100, 100)
 
 
-def test_v1_controllers_tell_before_the_v2_half_of_a_hybrid_machine(tmp_path):
+def test_v1_controllers_take_precedence_over_the_v2_half_of_a_hybrid_machine(tmp_path):
     folders = {
         "cpuacct": write(tmp_path / "cpuacct", cpuacct__usage="3000000000\n"),
         "memory": write(

@@ -54,7 +54,7 @@ async def hold_conversation(harness: Harness, *said: FromAgent) -> list[dict[str
 
 
 @on_sqlite
-async def test_an_agent_tells_the_licence_and_the_image_of_its_machine(harness: Harness):
+async def test_an_agent_reports_the_licence_and_the_image_of_its_machine(harness: Harness):
     node_id = await harness.node("n1", cpu=8)
     machine = {"licence": "personal", "machine_image": "cml", "machine_image_version": "2.7"}
     await hold_conversation(harness, replace(HELLO, facts=replace(FACTS, **machine)))
@@ -111,7 +111,7 @@ async def test_no_background_work_remains_for_a_disconnected_agent(harness: Harn
 
 
 @on_sqlite
-async def test_an_agent_tells_its_images(harness: Harness):
+async def test_an_agent_reports_its_images(harness: Harness):
     node_id = await harness.node("n1", cpu=8)
     await hold_conversation(harness, HELLO, Images(images={"docker.io/library/nginx:1": 7}))
     async with harness.database.read() as connection:

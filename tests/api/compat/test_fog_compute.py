@@ -116,7 +116,7 @@ async def test_a_deployment_without_replicas_is_scaled_to_zero(world: World):
     assert [each["health"] for each in listed] == ["scaled-to-zero"]
 
 
-async def test_the_log_tells_of_a_deployment(world: World):
+async def test_the_log_describes_a_deployment(world: World):
     headers = await world.user("ada")
     with capture_logs() as lines:
         deployment_id = await deploy(world, headers)

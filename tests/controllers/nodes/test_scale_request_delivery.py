@@ -246,7 +246,7 @@ async def test_hooks_are_called_once_and_their_errors_have_no_effect(
     assert [each.status for each in await present(harness)] == [S.DELIVERED]
 
 
-async def test_a_hook_alone_takes_requests_and_without_anybody_they_stay(harness: Harness, time: Time):
+async def test_a_hook_alone_takes_requests_and_without_hook_and_controller_they_stay(harness: Harness, time: Time):
     await ask(harness)
     assert not await ScaleRequestDeliveryLoop(harness.fenced, None).once()
     assert [each.status for each in await present(harness)] == [S.REQUESTED]

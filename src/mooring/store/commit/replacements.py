@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,7 @@ from mooring.model.workloads.lifetime.health import LOOPS_AFTER, crashes_after
 from mooring.model.workloads.lifetime.retries import is_loss, uses_retry
 from mooring.model.workloads.workload import Kind
 from mooring.store.commit import transitions
-from mooring.store.commit.locked_workloads import lock_workloads
+from mooring.store.commit.locked_workloads import LoadedWorkload, lock_workloads
 from mooring.store.commit.new_tasks import EarlierEnd, NewTask, insert_tasks
 from mooring.store.control import events
 from mooring.store.core import batch_sql
@@ -154,23 +154,61 @@ async def replace_tasks(
     """
     wanted = {replacement.task_id: replacement for replacement in replacements}
     locked = await lock_workloads(connection, {replacement.workload_id for replacement in wanted.values()})
-    replaced: list[AnyRow] = []
-    for part in chunks(sorted(wanted)):
+    replaced = await _replaceable(connection, sorted(wanted), locked)
+    new = _new_attempts(replaced, wanted, locked, renewed=renewed)
+    for part in chunks([row.id for row in replaced]):
+        await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
+    writes = batch_sql.Writes.on(connection)
+    insert_tasks(writes, new, now)
+    await writes.execute(connection)
+    affected = {task.workload_id for task in new}
+    # Decisions that were made before are outdated: the workload has other tasks now.
+    for part in chunks(sorted(affected)):
+        await connection.execute(
+            update(workloads).where(workloads.c.id.in_(part)).values(version=workloads.c.version + 1)
+        )
+    await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
+    versions = {id: locked[id].version + 1 for id in affected}
+    news = [events.NewEvent("workload", id, versions[id], "replaced", None, id) for id in sorted(affected)]
+    for row, task in zip(replaced, new, strict=True):
+        if row.earlier_crashes < LOOPS_AFTER <= task.earlier.crashes:
+            id, details = task.workload_id, _crash_details(task)
+            news.append(events.NewEvent("workload", id, versions[id], events.CRASH_LOOPING, None, id, details))
+    await events.append(connection, news, now)
+    return len(new)
+
+
+async def _replaceable(
+    connection: AsyncConnection, task_ids: Sequence[UUID], locked: Mapping[UUID, LoadedWorkload]
+) -> list[AnyRow]:
+    """Return the current tasks among these whose workloads continue."""
+    found: list[AnyRow] = []
+    for part in chunks(task_ids):
         rows = await connection.execute(
             select(tasks, workloads.c.requested_slots.label("request"), workloads.c.revision.label("newest"))
             .join(workloads, workloads.c.id == tasks.c.workload_id)
             .where(tasks.c.id.in_(part), tasks.c.current)
         )
-        for row in rows.all():
+        for row in rows:
             workload = locked[row.workload_id]
             if not workload.stopping and workload.ended_at is None:
-                replaced.append(row)
+                found.append(row)
+    return found
+
+
+def _new_attempts(
+    replaced: Sequence[AnyRow],
+    wanted: Mapping[UUID, Replacement],
+    locked: Mapping[UUID, LoadedWorkload],
+    *,
+    renewed: bool,
+) -> list[NewTask]:
     # A gang is retried as a whole: the failure of one task counts for all.
     gang_failures: dict[UUID, int] = defaultdict(int)
     for row in replaced:
         failures = row.failures + wanted[row.id].failed
         gang_failures[row.workload_id] = max(gang_failures[row.workload_id], failures)
-    new = [
+    return [
         NewTask(
             new_id(),
             row.workload_id,
@@ -186,34 +224,6 @@ async def replace_tasks(
         )
         for row in replaced
     ]
-    for part in chunks([row.id for row in replaced]):
-        await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
-    writes = batch_sql.Writes.on(connection)
-    insert_tasks(writes, new, now)
-    await writes.execute(connection)
-    affected = {task.workload_id for task in new}
-    # Decisions that were made before are outdated: the workload has other tasks now.
-    for part in chunks(sorted(affected)):
-        await connection.execute(
-            update(workloads).where(workloads.c.id.in_(part)).values(version=workloads.c.version + 1)
-        )
-    await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
-    news = [events.NewEvent("workload", w, locked[w].version + 1, "replaced", None, w) for w in sorted(affected)]
-    news += [
-        events.NewEvent(
-            "workload",
-            task.workload_id,
-            locked[task.workload_id].version + 1,
-            events.CRASH_LOOPING,
-            None,
-            task.workload_id,
-            _crash_details(task),
-        )
-        for row, task in zip(replaced, new, strict=True)
-        if row.earlier_crashes < LOOPS_AFTER <= task.earlier.crashes
-    ]
-    await events.append(connection, news, now)
-    return len(new)
 
 
 def _last_reason(row: AnyRow) -> dict[str, Any] | None:

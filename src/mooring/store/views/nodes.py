@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.policy.pools import PoolPolicy
@@ -151,30 +152,9 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
         .order_by(nodes.c.name)
     )
     selected = select(nodes.c.id).join(pools, pools.c.id == nodes.c.pool_id).where(*conditions)
-    slots: dict[UUID, dict[str, SlotRow]] = defaultdict(dict)
-    for row in await connection.execute(
-        select(
-            node_resources.c.node_id,
-            node_resources.c.slot_name,
-            node_resources.c.capacity,
-            node_resources.c.allocatable,
-            node_resources.c.held,
-            node_resources.c.reserved,
-            node_resources.c.used,
-        )
-        .where(node_resources.c.node_id.in_(selected))
-        .order_by(node_resources.c.slot_name)
-    ):
-        slots[row.node_id][row.slot_name] = SlotRow(row.capacity, row.allocatable, row.held, row.reserved, row.used)
+    slots = await _slots(connection, selected)
     named = await devices.by_node(connection, selected)
-    counts = {
-        row.node_id: row.tasks
-        for row in await connection.execute(
-            select(tasks.c.node_id, func.count().label("tasks"))
-            .where(tasks.c.node_id.in_(selected), tasks.c.freed_at.is_(None))
-            .group_by(tasks.c.node_id)
-        )
-    }
+    counts = await _task_counts(connection, selected)
     return [
         NodeRow(
             **{name: value for name, value in row._mapping.items() if name not in ("taints", "created_at")},
@@ -185,3 +165,21 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
         )
         for row in found
     ]
+
+
+async def _slots(connection: AsyncConnection, node_ids: Select[Any]) -> Mapping[UUID, dict[str, SlotRow]]:
+    own = node_resources.c
+    found: dict[UUID, dict[str, SlotRow]] = defaultdict(dict)
+    query = select(own.node_id, own.slot_name, own.capacity, own.allocatable, own.held, own.reserved, own.used)
+    for node_id, name, *amounts in await connection.execute(
+        query.where(own.node_id.in_(node_ids)).order_by(own.slot_name)
+    ):
+        found[node_id][name] = SlotRow(*amounts)
+    return found
+
+
+async def _task_counts(connection: AsyncConnection, node_ids: Select[Any]) -> dict[UUID, int]:
+    """Return the number of tasks that are charged to each node."""
+    own = tasks.c
+    query = select(own.node_id, func.count().label("tasks")).where(own.node_id.in_(node_ids), own.freed_at.is_(None))
+    return {row.node_id: row.tasks for row in await connection.execute(query.group_by(own.node_id))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -169,6 +169,14 @@ async def change(
         constraints=encode_constraints(constraints),
         **rollouts.columns(replace(rollout, phase=phase, ready=0, progressed_at=now, reason=None)),
     )
+    applied.tasks += await _replace_pending(connection, workload_id, number, actor=actor, now=now)
+    return applied
+
+
+async def _replace_pending(
+    connection: AsyncConnection, workload_id: UUID, number: int, *, actor: str, now: datetime
+) -> Sequence[tuple[Change, TaskStatus]]:
+    """Replace the tasks of earlier revisions that have not been placed, and return their changes."""
     waiting = await connection.execute(
         select(tasks.c.id).where(
             tasks.c.workload_id == workload_id,
@@ -178,13 +186,14 @@ async def change(
         )
     )
     outdated = list(waiting.scalars())
-    if outdated:
-        reason = Reason("replaced", f"Replaced by revision {number}", "rollouts", "never")
-        changes = [Change(id, TaskStatus.CANCELLED, reason) for id in outdated]
-        applied.tasks += (await transitions.apply(connection, changes, actor=actor, now=now)).tasks
-        again = [Replacement(id, workload_id) for id in outdated]
-        await replacements.replace_tasks(connection, again, actor=actor, now=now, term=None, renewed=True)
-    return applied
+    if not outdated:
+        return ()
+    reason = Reason("replaced", f"Replaced by revision {number}", "rollouts", "never")
+    changes = [Change(id, TaskStatus.CANCELLED, reason) for id in outdated]
+    applied = await transitions.apply(connection, changes, actor=actor, now=now)
+    again = [Replacement(id, workload_id) for id in outdated]
+    await replacements.replace_tasks(connection, again, actor=actor, now=now, term=None, renewed=True)
+    return applied.tasks
 
 
 async def _with_the_first(connection: AsyncConnection, workload_id: UUID) -> list[Revision]:

@@ -92,7 +92,7 @@ async def test_only_the_owner_and_admins_may_ask(world: World):
     assert (await world.client.post("/api/workloads/dry-run", json={"containers": BIG})).status_code == 401
 
 
-async def test_an_explanation_tells_nothing_of_other_tenants(world: World):
+async def test_an_explanation_reveals_nothing_about_other_tenants(world: World):
     ada, bob = await world.user("ada"), await world.user("bob")
     await world.add_node("n1")
     secret = await world.submit(bob, name="bobs-secret", labels={"app": "bobs-app"})

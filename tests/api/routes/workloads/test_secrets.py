@@ -134,7 +134,7 @@ async def test_secrets_go_with_their_project(world: World):
 
 
 @on_sqlite
-async def test_a_row_tells_of_a_change_without_its_value(world: World):
+async def test_a_row_records_a_change_without_its_value(world: World):
     admin, client = await world.admin(), world.client
     for password in ("first-password", "second-password"):
         login = {"username": password[:5], "password": password}

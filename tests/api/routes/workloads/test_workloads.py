@@ -202,7 +202,7 @@ async def test_environment_values_are_shown_to_the_owner_only(world: World):
     assert "s3cr3t" not in (await world.client.get("/api/workloads", headers=ada)).text
 
 
-async def test_the_history_tells_of_the_workload_and_its_tasks_in_order(world: World):
+async def test_the_history_lists_changes_of_the_workload_and_its_tasks_in_order(world: World):
     headers = await world.user("ada")
     await world.add_node("n1")
     await world.submit(headers, name="train")

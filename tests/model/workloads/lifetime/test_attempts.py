@@ -41,7 +41,7 @@ def test_without_limits_attempts_are_repeated_indefinitely():
     assert classify(10**6, timedelta(days=10_000), AttemptLimits(None, None)) is Result.RETRY
 
 
-def test_the_last_record_tells_how_often_and_how_long():
+def test_the_last_record_has_the_number_and_the_duration():
     def after(number: int, seconds: int, **more: Any) -> Result:
         record = AttemptRecord(replace(TRIED, **more), number, AT, AT)
         return judge(record, Phase.START, LIMITS, AT + timedelta(seconds=seconds))

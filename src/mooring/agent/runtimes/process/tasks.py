@@ -36,6 +36,7 @@ from mooring.agent.runtimes.process.supervisor import record
 from mooring.agent.runtimes.scripts import script_command
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.task_resources import oom_score
+from mooring.wire.agents import desired_tasks
 from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 if TYPE_CHECKING:
@@ -351,30 +352,26 @@ class Processes:
             charged=enforced["memory"] == "cgroup",
             private_folders=bool(isolation.namespaces),
         )
-        containers: list[ContainerSpec] = []
-        for index, (container, group) in enumerate(zip(task.containers, groups, strict=True)):
-            requested = container.slots.get("memory") or 0
-            containers.append(
-                {
-                    "name": container.name,
-                    "command": (
-                        container.command
-                        if container.script is None
-                        else script_command(container, str(work_folder / _script_name(index)))
-                    ),
-                    "environment": environment(task, container, identity, work_folder),
-                    "folder": str((local or work_folder) / (container.working_folder or "")),
-                    "log": str(self.folders.log(task.task_id, index)),
-                    "cgroup": str(group) if group is not None else None,
-                    "memory_bytes": memory[index].data_bytes,
-                    "processes": self.options.max_processes if enforced["pids"] == "rlimit" else None,
-                    "oom_score": _oom_score(task, requested, limited=enforced["memory"] == "cgroup"),
-                    "tmpfs_bytes": memory[index].tmpfs_bytes,
-                    "terminal": container.terminal,
-                    "stdin": container.stdin,
-                    "terminal_size": (container.terminal_rows, container.terminal_columns),
-                }
-            )
+        containers: list[ContainerSpec] = [
+            {
+                "name": container.name,
+                "command": _command(container, work_folder / _script_name(index)),
+                "environment": environment(task, container, identity, work_folder),
+                "folder": str((local or work_folder) / (container.working_folder or "")),
+                "log": str(self.folders.log(task.task_id, index)),
+                "cgroup": str(group) if group is not None else None,
+                "memory_bytes": memory[index].data_bytes,
+                "processes": self.options.max_processes if enforced["pids"] == "rlimit" else None,
+                "oom_score": _oom_score(
+                    task, container.slots.get("memory") or 0, limited=enforced["memory"] == "cgroup"
+                ),
+                "tmpfs_bytes": memory[index].tmpfs_bytes,
+                "terminal": container.terminal,
+                "stdin": container.stdin,
+                "terminal_size": (container.terminal_rows, container.terminal_columns),
+            }
+            for index, (container, group) in enumerate(zip(task.containers, groups, strict=True))
+        ]
         return {
             "task_id": str(task.task_id),
             "workload_name": task.workload_name,
@@ -437,6 +434,11 @@ def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warni
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,
         warning=EndWarning(at=warning.at, signal=warning.name) if warning is not None else None,
     )
+
+
+def _command(container: desired_tasks.ContainerSpec, script: Path) -> list[str]:
+    """Return the command of a container, which runs `script` if it has one."""
+    return container.command if container.script is None else script_command(container, str(script))
 
 
 def _script_name(index: int) -> str:
