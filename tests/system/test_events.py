@@ -1,4 +1,4 @@
-"""The event stream of real servers: while work is written, over connections that break and a server that is killed."""
+"""The event stream of real servers under load, over connections that break and a server that is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control plane that is killed between any two steps loses nothing, does nothing twice and leaves nothing behind."""
+"""A control plane killed before and after each commit loses nothing, repeats nothing and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants on the command line of a real server: as an admin, as the admin of a domain, and with a keypair."""
+"""Tenants on the command line of a real server: as admin, as domain admin, and with a keypair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host ports on a real machine: other programs that use them, and two agents that assign from the same range."""
+"""Host ports on a real machine: ports of other programs, and two agents that assign from the same range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants on one node with a root agent: neither the server's secrets nor another tenant's things can be reached."""
+"""Tenants on one node with a root agent cannot reach the server's secrets or each other's files and processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every part restarted in turn, in order and under load: no task ends, no work is lost, no request is refused."""
+"""Every process restarted in order and under load: no task ends, no work is lost, no request is refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mooring.client import Client
 from mooring.model.errors import Conflict
 from mooring.wire.workloads.workloads import WorkloadRequest
 from tests.servers import free_port
-from tests.system.balancer import balancer
 from tests.system.conftest import Servers
+from tests.system.operations.balancer import balancer
 from tests.system.servers import Server, eventually
 
 SHARED = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "MOORING_HEARTBEAT_SECONDS": "0.5"}

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers import free_port
+from tests.system.commands.tmux import Terminal, terminal
+from tests.system.commands.transcripts import Example, difference
 from tests.system.servers import MOORING, clean_environment, workspace
-from tests.system.tmux import Terminal, terminal
-from tests.system.transcripts import Example, difference
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 START = "make run"
 LOGIN = "mooring login"
 """Printed by `make run`; pages that assume a login do not repeat it."""

@@ -1,4 +1,4 @@
-"""A server whose SQLite log was damaged while it was down says at its start that it has lost transactions."""
+"""A SQLite log that was damaged while the server was down: the server reports the lost transactions at its start."""
 
 from __future__ import annotations
 

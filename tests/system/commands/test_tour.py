@@ -1,4 +1,4 @@
-"""A newcomer's way through the command line against one server with simulated nodes and an agent of its own."""
+"""A newcomer's first commands on one server with simulated nodes and an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way into process tasks through real servers and agents: commands, ports, files, and who may not."""
+"""Access to process tasks through real servers and agents: commands, ports, files, and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that is restored from a backup has forgotten what came after it; what runs all the same is not killed."""
+"""A database restored from a backup: tasks that started after the backup keep running."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from tests.system.desk import LOGIN, ROOT, START, check, desk, wrong
-from tests.system.transcripts import examples, table_rows
+from tests.system.commands.desk import LOGIN, ROOT, START, check, desk, wrong
+from tests.system.commands.transcripts import examples, table_rows
 
 NARROW, WIDE = 80, 120
 TOURS = ["README.md", "docs/tutorial/getting-started.md"]

@@ -1,4 +1,4 @@
-"""Devices on a real node: what the ledger gives out is what the processes see, and no device is given out twice."""
+"""Devices on a real node: processes see what the ledger allocates, and no device is allocated twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is asked for far more than it can do: some requests succeed, the rest get 429, nothing breaks."""
+"""A server under far more load than it can handle: some requests succeed, the others get 429, nothing breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second node whose agent dies: its replica is placed elsewhere, and what it left is stopped when it returns."""
+"""A node whose agent dies: its replica is placed elsewhere, and its remaining tasks are stopped when it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node whose starts fail is avoided, then drained, and work goes elsewhere; a drain with a time ends what is left."""
+"""A node on which starts fail is avoided, then drained; a drain with a timeout ends the remaining tasks."""
 
 from __future__ import annotations
 

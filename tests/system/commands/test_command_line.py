@@ -1,4 +1,4 @@
-"""The command line on a real server in the situations that worry its users: crashes, interrupts, restarts, removals."""
+"""The command line on a real server: crashes, interrupts, restarts, removals."""
 
 from __future__ import annotations
 

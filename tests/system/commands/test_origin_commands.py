@@ -1,4 +1,4 @@
-"""The commands of fog-compute's own guide, as they stand there: curl against the API, SQL against the tables."""
+"""The commands of fog-compute's own guide, unchanged: curl against the API, SQL against the tables."""
 
 from __future__ import annotations
 

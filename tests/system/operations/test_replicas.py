@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL: API replicas beside a leader; and servers whose scheduler is down."""
+"""Several servers on one PostgreSQL: API replicas with a leader, and servers whose scheduler is down."""
 
 from __future__ import annotations
 

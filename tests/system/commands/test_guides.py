@@ -1,4 +1,4 @@
-"""The examples of the guides and of the reference, typed into a terminal of one server and compared with the pages."""
+"""The examples of the guides and of the reference, typed into a terminal and compared with the pages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.desk import LOGIN, ROOT, Desk, check, desk
-from tests.system.transcripts import examples
+from tests.system.commands.desk import LOGIN, ROOT, Desk, check, desk
+from tests.system.commands.transcripts import examples
 
 WIDE = 160
 FOLDERS = ("how-to", "explanation", "reference")

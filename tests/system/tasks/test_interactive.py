@@ -1,4 +1,4 @@
-"""Interactive work on a real server: terminals, standard input, shells, and who loses them."""
+"""Interactive work on a real server: terminals, standard input, shells, and lost connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bookings with real processes and a date that is moved: made ready, run, ended, and the next on the same node."""
+"""Bookings with real processes and a shifted clock: prepared, run, ended, and the next one on the same node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real jobs: one is warned and ended in time, one fails and is tried again, others wait for their ends."""
+"""Real jobs: time limits with warnings, retries, dependencies."""
 
 from __future__ import annotations
 

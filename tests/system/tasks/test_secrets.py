@@ -1,4 +1,4 @@
-"""Passwords, tokens and what tenants put into an environment stay where they belong."""
+"""Passwords, tokens and environment values appear nowhere they should not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured usage of real processes, from their nodes through a real server to its readers."""
+"""The measured usage of real processes, from their nodes through a real server to the API."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.transcripts import Example, difference, examples, table_rows
+from tests.system.commands.transcripts import Example, difference, examples, table_rows
 
 PAGE = """\
 # Page

@@ -1,4 +1,4 @@
-"""The server killed at random moments: what it has accepted is placed once or fails with its reason."""
+"""A server killed at random moments: accepted work is placed once, or fails with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads as files against a real server: every example, and what apply, diff and delete make of changes."""
+"""Workload files against a real server: every example, and the effects of apply, diff and delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mooring.client.files import read_documents
 from mooring.wire.workloads.workloads import WorkloadDetail
 from tests.system.servers import PASSWORD, Server, eventually, running_server, workspace
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 EXPECTED = {
     "batch.yaml": {"prepare": "RUNNING", "work": "PENDING"},
     "lab.yaml": {"networks-1": "PENDING"},

@@ -25,9 +25,9 @@ from mooring.store.nodes import pools as pool_store
 from mooring.wire.cluster.nodes import NodeRequest
 from mooring.wire.cluster.pools import PoolChange, PoolRequest
 from mooring.wire.workloads.workloads import WorkloadRequest
-from tests.system import placement_history
 from tests.system.conftest import Servers
-from tests.system.placement_history import History
+from tests.system.scheduling import placement_history
+from tests.system.scheduling.placement_history import History
 from tests.system.servers import Server, eventually
 
 POLICIES: Mapping[str, dict[str, Any]] = {

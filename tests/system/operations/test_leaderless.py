@@ -1,4 +1,4 @@
-"""Without a leader every server reports when and why leadership was lost; servers with another election are refused."""
+"""Without a leader, every server reports since when and why; servers with another election method are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of the user in tasks: uploaded, unpacked on real nodes, and results back."""
+"""Uploaded files in tasks: upload, unpacking on real nodes, download of results."""
 
 from __future__ import annotations
 
