@@ -188,8 +188,7 @@ def lublin(jobs: Sequence[Job], policy: str, backfilling: bool) -> Result:
             if not backfilling:
                 break
             if planned is None:
-                planned = timeline.next_plan("default")
-                assert planned is not None
+                planned = min(each.start for each in timeline.planned if each.start is not None)
             timeline.drop_plans({"default"})
             # A job may start if it ends before the second of the head's start, whatever else is free then.
             if planned - 1 > time:

@@ -37,7 +37,7 @@ async def test_a_recheck_follows_every_pause_and_revokes_what_is_no_longer_allow
         allowed = False
         go_on.release()
         with pytest.raises(AccessRevoked, match="the role has ended"):
-            await connection.until_revoked()
+            await connection.run(asyncio.Event().wait())
         assert await paused.get() == RECHECK_SECONDS
     following.cancel()
 

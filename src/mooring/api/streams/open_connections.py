@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -50,10 +50,6 @@ class OpenConnection:
     def revoke(self, problem: AccessRevoked) -> None:
         if self.open:
             self._revoked.set_result(problem)
-
-    async def until_revoked(self) -> NoReturn:
-        """Wait for the revocation, then raise AccessRevoked."""
-        raise await asyncio.shield(self._revoked)
 
     async def run(self, work: Awaitable[T], *, grace_seconds: float = 0.0) -> T:
         """Return the result of the work, or raise AccessRevoked if access ends first.

@@ -302,7 +302,7 @@ class Timeline(CapacityQueries):
     @property
     def planned(self) -> list[Promise]:
         """The planned starts of all pending work."""
-        return list(self._planned())
+        return list(self._all_planned())
 
     def drop_plans(self, pools: Collection[str], keep: Collection[UUID] = ()) -> None:
         """Drop the planned starts of these pools except those of the workloads in `keep`."""
@@ -361,7 +361,7 @@ class Timeline(CapacityQueries):
         """The rows on which less may be promised at some time than when `take_relieved` was last called."""
         if self._dropped:
             previous: dict[int, list[Promise]] = {}
-            for promise in self._planned():
+            for promise in self._all_planned():
                 previous.setdefault(promise.row, []).append(promise)
             soonest = self.now + 2
             for each in self._dropped:
@@ -376,10 +376,6 @@ class Timeline(CapacityQueries):
         rows = np.array(sorted(self.relieved), dtype=np.intp)
         self._relieved = set()
         return rows
-
-    def next_plan(self, pool: str) -> int | None:
-        """Return the time of the next planned start of a pool; None if there is none."""
-        return min((each.start for each in self._planned(pool) if each.start is not None), default=None)
 
     @contextmanager
     def without_plan(self, owner: UUID) -> Iterator[None]:
@@ -420,10 +416,9 @@ class Timeline(CapacityQueries):
         freed = [[sum(amounts.get(name, 0) for amounts in leaving.values())] for name in demand.names]
         return bool((demand.amounts <= free + freed).all())
 
-    def _planned(self, *pools: str) -> Iterator[Promise]:
-        """Yield the promises for planned starts, of these pools or of all."""
-        for pool in pools or self._plans:
-            for keys in self._plans.get(pool, {}).values():
+    def _all_planned(self) -> Iterator[Promise]:
+        for plans in self._plans.values():
+            for keys in plans.values():
                 yield from (self._promises[key] for key in keys if key in self._promises)
 
 

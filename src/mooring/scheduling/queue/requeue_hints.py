@@ -80,7 +80,15 @@ class Watch:
 
 
 class Hinting(Protocol):
-    """Optional requeue hints of a filter, in addition to `watched`; each method may be omitted."""
+    """Optional requeue hints of a filter; each method may be omitted.
+
+    The requeue index asks `watched` and `cured_by_node`. It retries a workload that changes itself, and compares the
+    counts of watched tasks. `worth_trying` asks about single changes, for schedulers with a queue of their own.
+    """
+
+    def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
+        """Return the other tasks that the result depends on."""
+        ...
 
     def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
         """Return whether the change may cure the rejection; called only for a node that fits when empty, or is gone."""
@@ -89,12 +97,6 @@ class Hinting(Protocol):
     def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool: ...
 
     def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool: ...
-
-
-class Watching(Protocol):
-    """A filter that names the other tasks it depends on and is asked again when one of them arrives or leaves."""
-
-    def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]: ...
 
 
 def worth_trying(filters: Sequence[Filter], shape: Shape, cluster: Cluster, change: Change) -> bool:

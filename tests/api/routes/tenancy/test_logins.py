@@ -1,5 +1,6 @@
 """Logins by password: their list, and their end at every server."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -67,7 +68,7 @@ async def test_an_open_connection_ends_with_its_login(world: World):
         assert (await world.client.delete("/api/logins/current", headers=headers)).status_code == 204
         await world.services.connections.recheck()
         with pytest.raises(AccessRevoked, match="this login was revoked"):
-            await opened.until_revoked()
+            await opened.run(asyncio.Event().wait())
 
 
 async def test_all_logins_end_with_tokens_of_older_servers(world: World):
