@@ -1,6 +1,6 @@
 """The credential of a WebSocket from a browser, which cannot set headers."""
 
-from mooring.api.middleware.load_shedding.flows import authorization
+from mooring.api.middleware.flows import authorization
 
 OFFERED = ["mooring.channel", "mooring.bearer.abc.def"]
 

@@ -17,8 +17,8 @@ from mooring.api.auth import logins
 from mooring.api.auth.logins import Login
 from mooring.api.auth.tokens import Claims
 from mooring.api.middleware.client_address import client_address
+from mooring.api.middleware.flows import authorization, flow_of, is_unknown_keypair, lookup_key
 from mooring.api.middleware.load_shedding.bodies import BODY_WITHHELD
-from mooring.api.middleware.load_shedding.flows import authorization, flow_of, is_unknown_keypair, lookup_key
 from mooring.api.middleware.load_shedding.shedding import Flow
 from mooring.api.middleware.outermost import LOGIN
 from mooring.api.services import Services

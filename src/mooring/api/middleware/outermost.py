@@ -12,6 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mooring.api.compat.versions import check_client
 from mooring.api.middleware.errors import error_answer, refusal
+from mooring.api.middleware.flows import (
+    address_flow,
+    require_possible_credential,
+    user_flow,
+)
 from mooring.api.middleware.load_shedding.bodies import (
     BODY_WITHHELD,
     BodyTooLarge,
@@ -23,11 +28,6 @@ from mooring.api.middleware.load_shedding.bodies import (
 )
 from mooring.api.middleware.load_shedding.connections import verify_connection
 from mooring.api.middleware.load_shedding.fair_queue import Seat
-from mooring.api.middleware.load_shedding.flows import (
-    address_flow,
-    require_possible_credential,
-    user_flow,
-)
 from mooring.api.middleware.load_shedding.shedding import Flow
 from mooring.api.services import Services
 from mooring.model.errors import NotAuthenticated, Outdated, TooManyAttempts

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from mooring.api.middleware.client_address import client_address
-from mooring.api.middleware.load_shedding.flows import authorization
+from mooring.api.middleware.flows import authorization
 from mooring.api.services import Services
 from mooring.api.streams.first_completed import run_until_first_ends
 from mooring.model.errors import Unavailable

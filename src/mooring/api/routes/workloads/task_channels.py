@@ -23,8 +23,8 @@ from mooring.api.auth.logins import Login
 from mooring.api.auth.request_access import LoggedIn, Served, authenticated, resolve_flow
 from mooring.api.compat.versions import check_client
 from mooring.api.middleware.errors import problems, status_of
+from mooring.api.middleware.flows import address_flow, user_flow
 from mooring.api.middleware.load_shedding.connections import verify_connection
-from mooring.api.middleware.load_shedding.flows import address_flow, user_flow
 from mooring.api.middleware.outermost import release_seat
 from mooring.api.services import Services
 from mooring.api.streams.channel_relay import Channel
