@@ -13,9 +13,9 @@ from uuid import UUID
 import asyncpg
 import psutil
 
-from mooring.agent.runtimes.process import records
-from mooring.agent.runtimes.process.records import ExitRecord
+from mooring.agent.runtimes import records
 from mooring.agent.runtimes.process.supervisor import record
+from mooring.agent.runtimes.records import ExitRecord
 from tests.system.faults.cluster import Cluster
 from tests.system.faults.plan import AGENTS, SCHEDULERS, named
 

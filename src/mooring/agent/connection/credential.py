@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from mooring.agent.runtimes.process import records
+from mooring.agent.runtimes import records
 from mooring.agent.runtimes.process.supervisor import record
 from mooring.wire.agents.agent_protocol import JoinAnswer
 

@@ -1,1 +1,1 @@
-"""Runtimes: the contract, and the two built-in ones for processes and containers."""
+"""Runtimes: the contract, the records in the folders of tasks, and the two built-in runtimes (process, container)."""

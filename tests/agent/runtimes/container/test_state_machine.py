@@ -18,8 +18,8 @@ from mooring.agent.runtimes.container.state_machine import (
     next_steps,
     passed,
 )
-from mooring.agent.runtimes.process.outcome import outcome
-from mooring.agent.runtimes.process.records import ContainerExit
+from mooring.agent.runtimes.outcome import outcome
+from mooring.agent.runtimes.records import ContainerExit
 from mooring.wire.agents.desired_tasks import EndWarning
 from tests.agent.runtimes.container.conftest import container, order
 

@@ -27,7 +27,7 @@ from mooring.agent.runtimes.container.shared_state import SharedState
 from mooring.agent.runtimes.container.specification import EngineCapabilities, name_of
 from mooring.agent.runtimes.container.state_machine import ContainerState
 from mooring.agent.runtimes.container.task_reconciler import TaskReconciler
-from mooring.agent.runtimes.process.records import read
+from mooring.agent.runtimes.records import read
 from mooring.wire.agents.desired_tasks import DesiredTask, ProbeSpec
 from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.runtimes.container.conftest import container, order

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from mooring.agent.runtimes.process import records
+from mooring.agent.runtimes import records
 from mooring.agent.runtimes.process.supervisor import record as files
 from mooring.model.workloads.images import ImageName
 

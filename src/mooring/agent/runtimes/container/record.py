@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
 from mooring.agent.runtimes.process.supervisor import record as files
+from mooring.agent.runtimes.records import ContainerExit, ExitRecord
 from mooring.wire.agents.desired_tasks import DesiredTask, EndWarning
 
 

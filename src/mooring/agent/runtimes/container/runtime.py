@@ -18,6 +18,7 @@ from mooring.agent.access.logs import LogSelection
 from mooring.agent.node import host_ports, hugepages, retention
 from mooring.agent.node.measurement import Meter
 from mooring.agent.node.volumes import VolumeFolders
+from mooring.agent.runtimes import records as files
 from mooring.agent.runtimes.container import measurement, record, task_paths
 from mooring.agent.runtimes.container.engine import (
     Engine,
@@ -46,9 +47,8 @@ from mooring.agent.runtimes.contract import (
     TaskChannel,
     Unpack,
 )
-from mooring.agent.runtimes.process import records as files
-from mooring.agent.runtimes.process.records import ExitRecord
 from mooring.agent.runtimes.process.supervisor.record import boot_id
+from mooring.agent.runtimes.records import ExitRecord
 from mooring.concurrency import backoff
 from mooring.concurrency.background import BackgroundTasks
 from mooring.model.errors import MooringError, NotFound

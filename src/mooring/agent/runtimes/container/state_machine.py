@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from mooring.agent.runtimes.container.record import Stopping, TaskRecord
-from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
+from mooring.agent.runtimes.records import ContainerExit, ExitRecord
 from mooring.concurrency import backoff
 from mooring.model.workloads.lifetime.health import RAN_WELL
 from mooring.wire.agents.desired_tasks import ContainerSpec

@@ -16,6 +16,7 @@ import structlog
 from mooring.agent.access import archives
 from mooring.agent.access.logs import CHUNK, Line, LogSelection, joined, read_lines, read_log
 from mooring.agent.node import host_ports
+from mooring.agent.runtimes import outcome as outcomes
 from mooring.agent.runtimes.container import access
 from mooring.agent.runtimes.container import record as records
 from mooring.agent.runtimes.container.container_start import start_container
@@ -59,8 +60,7 @@ from mooring.agent.runtimes.container.state_machine import (
     sidecars,
 )
 from mooring.agent.runtimes.contract import Observed, StopCause, TaskChannel
-from mooring.agent.runtimes.process import outcome as outcomes
-from mooring.agent.runtimes.process.records import ExitRecord
+from mooring.agent.runtimes.records import ExitRecord
 from mooring.model.errors import MooringError, NotFound
 from mooring.model.workloads.output import OutputPosition
 from mooring.wire.agents.agent_protocol import FetchFiles, Purpose, StoreFiles

@@ -11,11 +11,11 @@ from pathlib import Path
 from mooring.agent.access import network_namespaces
 from mooring.agent.access.commands import Command, DataOnly, spawn
 from mooring.agent.access.port_connections import Connected, PortConnection
+from mooring.agent.runtimes import records
 from mooring.agent.runtimes.contract import TaskChannel
-from mooring.agent.runtimes.process import records
 from mooring.agent.runtimes.process.attachment import Attachment
-from mooring.agent.runtimes.process.records import SpecRecord, StateRecord
 from mooring.agent.runtimes.process.supervisor import record
+from mooring.agent.runtimes.records import SpecRecord, StateRecord
 from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.wire.agents.agent_protocol import Attach, Dial, Exec, FetchFiles, Purpose, StoreFiles
 

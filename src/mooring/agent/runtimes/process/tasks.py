@@ -20,19 +20,20 @@ from mooring.agent.files.unpacking import Ownership
 from mooring.agent.folders import Folders
 from mooring.agent.node import host_ports, limits, retention, usage_counters
 from mooring.agent.options import Options
+from mooring.agent.runtimes import records
 from mooring.agent.runtimes.contract import Observed, StopCause, Unpack
-from mooring.agent.runtimes.process import launch, local_folders, orphan_cleanup, records
+from mooring.agent.runtimes.outcome import last_exit, outcome
+from mooring.agent.runtimes.process import launch, local_folders, orphan_cleanup
 from mooring.agent.runtimes.process.identity import Identity, environment, identity_for
 from mooring.agent.runtimes.process.isolation import Isolation
-from mooring.agent.runtimes.process.outcome import last_exit, outcome
-from mooring.agent.runtimes.process.records import (
+from mooring.agent.runtimes.process.supervisor import record
+from mooring.agent.runtimes.records import (
     ExitRecord,
     SpecRecord,
     StateRecord,
     StopRecord,
     WarningRecord,
 )
-from mooring.agent.runtimes.process.supervisor import record
 from mooring.agent.runtimes.scripts import script_command
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.task_resources import oom_score

@@ -1,4 +1,4 @@
-"""The records in a task's folder, which the supervisor writes and the agent reads."""
+"""Records in the folders of tasks: the process, its supervisor, stops, warnings and exits."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.agent.runtimes.process.outcome import outcome
-from mooring.agent.runtimes.process.records import ExitRecord
+from mooring.agent.runtimes.outcome import outcome
+from mooring.agent.runtimes.records import ExitRecord
 
 
 @pytest.mark.parametrize(

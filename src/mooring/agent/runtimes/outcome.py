@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from mooring.agent.runtimes.contract import Observed, Status
-from mooring.agent.runtimes.process.records import ContainerExit, ExitRecord
+from mooring.agent.runtimes.records import ContainerExit, ExitRecord
 from mooring.wire.agents.agent_protocol import LastExit
 
 FAILURES = {
