@@ -11,6 +11,7 @@ import msgspec
 from mooring.clock import now
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
+from mooring.model.policy.pools import effective_profile
 from mooring.model.resources.slots import format_amounts, slot_type
 from mooring.model.resources.task_resources import quality_of
 from mooring.model.workloads.containers import Container
@@ -404,6 +405,7 @@ def pool_view(row: PoolRow) -> PoolView:
         nodes=row.nodes,
         version=row.version,
         learned_demand=_learned_demand(row),
+        effective_profile=effective_profile(row.policy.profile, devices=row.has_devices),
         **policy,
     )
 

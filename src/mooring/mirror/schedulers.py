@@ -12,7 +12,7 @@ from mooring.model.errors import InvalidInput
 from mooring.model.policy.pools import PoolPolicy
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster.arrays import Rows
-from mooring.scheduling.plugins.profiles import Registry
+from mooring.scheduling.plugins.profiles import Registry, effective_policy
 from mooring.scheduling.plugins.protocols import PluginFailed
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store.nodes.pools import Pool
@@ -37,7 +37,7 @@ class Schedulers:
 
     def of(self, pool: Pool) -> Scheduler:
         """Return the pool's scheduler. Raise InvalidInput if its profile or sequencer is not installed here."""
-        policy = pool.policy
+        policy = effective_policy(pool.policy, self._mirror.cluster, pool.name)
         for key in ((policy, None), (policy, pool.name)):
             if key in self._by_policy:
                 return self._by_policy[key]

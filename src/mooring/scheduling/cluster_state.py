@@ -14,6 +14,7 @@ from mooring.scheduling.calendar.withheld import Plans
 from mooring.scheduling.cluster.columns import ClusterColumns
 from mooring.scheduling.cluster.footprints import Footprint
 from mooring.scheduling.cluster.placed_tasks import PlacedTasks
+from mooring.scheduling.cluster.typical_requests import DEVICE_SLOT
 from mooring.scheduling.expected_fill.pools import ExpectedFill
 
 
@@ -36,8 +37,19 @@ class Cluster(ClusterColumns):
         """Needs of planned starts beyond amounts, withheld from other work."""
         self.expected_fill = ExpectedFill(self)
         """The demand to come and the prices of capacity, for the scorer of that name."""
+        self._with_devices: tuple[int, dict[str, bool]] = (-1, {})
+        """The answers of `has_devices`, as of a revision of the static changes."""
         for node in nodes:
             self.upsert(node)
+
+    def has_devices(self, pool: str) -> bool:
+        """Return whether a node of the pool has GPUs, used or not."""
+        revision, answers = self._with_devices
+        if revision != self.static_changes.revision:
+            revision, answers = self._with_devices = self.static_changes.revision, {}
+        if pool not in answers:
+            answers[pool] = self.capacity_of(pool).get(DEVICE_SLOT, 0) > 0
+        return answers[pool]
 
     def upsert(self, node: Node) -> None:
         """Add or replace a node as stored; counters that a pass assumed on it are overwritten.

@@ -12,7 +12,7 @@ from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission
 from mooring.scheduling.calendar.seconds import time_of
 from mooring.scheduling.cluster_state import Cluster
-from mooring.scheduling.plugins.profiles import Registry
+from mooring.scheduling.plugins.profiles import Registry, effective_policy
 from mooring.scheduling.plugins.protocols import NO_FACTORS
 from mooring.scheduling.preemption.reclaim import Guarantees
 from mooring.scheduling.preemption.running_tasks import RunningTasks
@@ -33,10 +33,13 @@ class Pools:
         self.admission: Admission | None = None
         """The admission of the current pass; None: nothing depends on the usage of tenants."""
         self.now = 0
-        self._schedulers = {name: self._scheduler(cluster, policy) for name, policy in policies.items()}
-        for scheduler in self._schedulers.values():
-            if scheduler.preemptor is not None:
-                scheduler.preemptor.guarantees = guarantees
+        self._cluster = cluster
+        self._guarantees = guarantees
+        self._budgets: Budgets | None = None
+        self._schedulers: dict[tuple[str, str], Scheduler] = {}
+        """By pool and the profile that applies."""
+        for name in policies:
+            self.scheduler(name)
         for name, policy in policies.items():
             cluster.timeline.allow_open_ended(name, policy.bookings.movable_notice_seconds)
             cluster.allow_fragmentation(name, policy.fragmentation)
@@ -56,19 +59,22 @@ class Pools:
 
     def set_budgets(self, budgets: Budgets) -> None:
         """Set the disruption budgets of workloads."""
+        self._budgets = budgets
         for scheduler in self._schedulers.values():
             if scheduler.preemptor is not None:
                 scheduler.preemptor.set_budgets(budgets)
 
     def scheduler(self, pool: str) -> Scheduler:
-        return self._schedulers[pool]
+        policy = effective_policy(self.policies[pool], self._cluster, pool)
+        key = pool, policy.profile
+        if key not in self._schedulers:
+            self._schedulers[key] = self._new_scheduler(policy)
+        return self._schedulers[key]
 
     def queue_order(self, pool: str, waiting: Iterable[Workload], admission: Admission | None) -> Sequence[Workload]:
         """Return the waiting work of a pool in queue order."""
         factors = self.factors.get(pool, NO_FACTORS)
-        return self._schedulers[pool].queue_order(
-            pool, waiting, time_of(self.now), admission=admission, factors=factors
-        )
+        return self.scheduler(pool).queue_order(pool, waiting, time_of(self.now), admission=admission, factors=factors)
 
     def place(self, taken: Sequence[Workload], now: datetime) -> list[Pass]:
         """Run a pass over every pool that has work to try. Workloads without a placement return to the queue."""
@@ -81,7 +87,7 @@ class Pools:
         return [self._place_in(name, by_pool[name], now) for name in sorted(by_pool)]
 
     def _place_in(self, name: str, workloads: Sequence[Workload], now: datetime) -> Pass:
-        scheduler, policy = self._schedulers[name], self.policies[name]
+        scheduler, policy = self.scheduler(name), self.policies[name]
         factors = self.factors.get(name, NO_FACTORS)
         result = scheduler.place(workloads, now, admission=self.admission, factors=factors)
         rules = policy.preemption
@@ -93,21 +99,24 @@ class Pools:
     def _best(self, waiting: Sequence[Workload], number: int) -> Sequence[Workload]:
         name = waiting[0].pool
         factors = self.factors.get(name, NO_FACTORS)
-        return self._schedulers[name].best(
-            waiting, number, time_of(self.now), admission=self.admission, factors=factors
-        )
+        return self.scheduler(name).best(waiting, number, time_of(self.now), admission=self.admission, factors=factors)
 
-    def _scheduler(self, cluster: Cluster, policy: PoolPolicy) -> Scheduler:
+    def _new_scheduler(self, policy: PoolPolicy) -> Scheduler:
         registry = Registry()
         registry.discover()
-        return Scheduler(
-            cluster=cluster,
+        scheduler = Scheduler(
+            cluster=self._cluster,
             profile=registry.profile_of(policy),
             sequencer=registry.sequencer(policy),
             head_of_line=policy.head_of_line,
             backfill=policy.backfill,
             ageing_seconds=policy.ageing_seconds,
-            compiled=len(cluster) > _FEW_NODES,
+            compiled=len(self._cluster) > _FEW_NODES,
             preemption=policy.preemption,
             running_tasks=self.running_tasks,
         )
+        if scheduler.preemptor is not None:
+            scheduler.preemptor.guarantees = self._guarantees
+            if self._budgets is not None:
+                scheduler.preemptor.set_budgets(self._budgets)
+        return scheduler

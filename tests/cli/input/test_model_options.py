@@ -15,10 +15,9 @@ from mooring.cli.app import app
 from mooring.cli.commands.cluster.pool_options import CHANGE_OPTIONS, CREATE_OPTIONS
 from mooring.cli.commands.tenancy.policies import _OPTIONS as POLICY_OPTIONS
 from mooring.cli.input.model_options import ModelOption
-from mooring.model.policy.pools import HealthProgram, PoolPolicy
+from mooring.model.policy.pools import AUTOMATIC, HealthProgram, PoolPolicy
 from mooring.model.policy.preemption import Preemption
 from mooring.model.tenancy.policies import RULES
-from mooring.scheduling.plugins.profiles import DEFAULT_PROFILE
 from mooring.wire.cluster.pools import PoolChange, PoolRequest
 from mooring.wire.tenancy.tenants import PolicyRules
 
@@ -77,7 +76,7 @@ def test_the_default_of_a_duration_has_a_unit() -> None:
 
 
 def test_the_described_defaults_of_a_pool_are_those_of_the_program() -> None:
-    policy = msgspec.to_builtins(PoolPolicy(DEFAULT_PROFILE, health=HealthProgram(("true",)), preemption=Preemption()))
+    policy = msgspec.to_builtins(PoolPolicy(AUTOMATIC, health=HealthProgram(("true",)), preemption=Preemption()))
     elsewhere = {"preemption.mode", "fair_share.slot_weights", "allowed_types", "default_memory", "default_cpu"}
     words = {"None": "0", "False": "no", "True": "yes"}
     described, actual = {}, {}

@@ -74,9 +74,17 @@ async def test_the_leader_stores_the_demand_of_pools_that_place_by_it(harness: H
 
 
 async def test_other_pools_learn_nothing(harness: Harness):
+    await harness.database.write(lambda c: c.execute(update(pools).values(profile="locality")))
     await submitted(harness, FIRST, slots={"gpu": 1})
     await LearnedDemandLoop(harness.fenced).once()
     assert await expected(harness) == []
+
+
+async def test_pool_without_a_chosen_profile_learns_before_its_first_device_joins(harness: Harness):
+    await harness.database.write(lambda c: c.execute(update(pools).values(profile="auto")))
+    await submitted(harness, FIRST, slots={"gpu": 1})
+    await LearnedDemandLoop(harness.fenced).once()
+    assert [each.request["gpu"] for each in await expected(harness)] == [1000]
 
 
 async def demand_of(harness: Harness, limit: int) -> dict[str, tuple[int, int]]:

@@ -145,7 +145,7 @@ async def test_a_pause_is_recorded_once_and_a_revert_does_not_end_it(harness: Ha
         found = await by_name(connection, "default")
     assert found is not None
     policy = found.policy
-    assert (policy.profile, policy.paused, policy.paused_reason) == ("locality", True, "new cables")
+    assert (policy.profile, policy.paused, policy.paused_reason) == ("auto", True, "new cables")
     await resume(harness)
     recorded = [row.action for row in await harness.rows(admin_actions.select().order_by(admin_actions.c.id))]
     assert recorded[-4:] == ["change", "pause", "revert", "resume"]

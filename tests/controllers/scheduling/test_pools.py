@@ -64,15 +64,15 @@ async def test_every_option_of_a_policy_is_stored(harness: Harness):
     mirror = Mirror(harness.database)
     await mirror.load()
     rules = Preemption(PreemptionMode.TERMINATE, VictimScope.PROJECT, 60)
-    assert mirror.pools["default"].policy == PoolPolicy("locality", None, Binding.TWO_PHASE, 5, True, rules)
+    assert mirror.pools["default"].policy == PoolPolicy("auto", None, Binding.TWO_PHASE, 5, True, rules)
     await PoolAdmin(harness.database).change("default", PoolChange.model_validate({"preemption": {"enabled": False}}))
     await mirror.follow()
-    assert mirror.pools["default"].policy == PoolPolicy("locality", None, Binding.TWO_PHASE, 5, True, None)
+    assert mirror.pools["default"].policy == PoolPolicy("auto", None, Binding.TWO_PHASE, 5, True, None)
 
 
 async def test_invalid_input_is_rejected_and_changes_nothing(harness: Harness):
     admin = PoolAdmin(harness.database)
-    with pytest.raises(InvalidInput, match="known are balanced"):
+    with pytest.raises(InvalidInput, match="known are auto, balanced"):
         await admin.change("default", PoolChange(profile="nonsense"))
     with pytest.raises(InvalidInput, match="no scorer 'nonsense'"):
         await admin.change("default", PoolChange(weights={"nonsense": 1}))
@@ -80,4 +80,4 @@ async def test_invalid_input_is_rejected_and_changes_nothing(harness: Harness):
         await admin.change("nowhere", PoolChange(profile="pack"))
     mirror = Mirror(harness.database)
     await mirror.load()
-    assert mirror.pools["default"].policy == PoolPolicy("locality")
+    assert mirror.pools["default"].policy == PoolPolicy("auto")

@@ -59,6 +59,18 @@ class Moment(StrEnum):
     SCHEDULING = "scheduling"
 
 
+AUTOMATIC = "auto"
+"""The profile of pools that choose none: WITH_DEVICES while one of their nodes has GPUs, else WITHOUT_DEVICES."""
+WITH_DEVICES, WITHOUT_DEVICES = "gpu", "locality"
+
+
+def effective_profile(profile: str, *, devices: bool) -> str:
+    """Return the profile that applies. `devices`: whether a node of the pool has GPUs."""
+    if profile != AUTOMATIC:
+        return profile
+    return WITH_DEVICES if devices else WITHOUT_DEVICES
+
+
 PluginOptions = tuple[tuple[str, str | int | bool], ...]
 """Arguments of a plugin by name, sorted."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Generic, TypeVar
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from mooring.extensions.entry_points import entry_points
 from mooring.model.errors import InvalidInput
 from mooring.model.names import shown
-from mooring.model.policy.pools import PoolPolicy
+from mooring.model.policy.pools import AUTOMATIC, WITHOUT_DEVICES, PoolPolicy, effective_profile
 from mooring.scheduling.cluster.shapes import Shape
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.plugins.filters import BUILT_IN_FILTERS
@@ -30,8 +30,6 @@ from mooring.scheduling.plugins.selectors.highest import HighestScore, Ties
 from mooring.scheduling.plugins.selectors.lexicographic import Concentrated, Dispersed
 from mooring.scheduling.plugins.selectors.round_robin import RoundRobin
 from mooring.scheduling.plugins.weights import Weight, whole_weights
-
-DEFAULT_PROFILE = "locality"
 
 Plugin = TypeVar("Plugin")
 Options = Mapping[str, str | int | bool]
@@ -80,9 +78,17 @@ BUILT_IN_SELECTORS: Mapping[str, Callable[..., Selector]] = {
 """Factories: each profile gets its own selector, since a selector may remember its last choice."""
 
 
+def effective_policy(policy: PoolPolicy, cluster: Cluster, pool: str) -> PoolPolicy:
+    """Return a pool's policy with the profile that applies to its present nodes."""
+    if policy.profile != AUTOMATIC:
+        return policy
+    return replace(policy, profile=effective_profile(AUTOMATIC, devices=cluster.has_devices(pool)))
+
+
 def places_by_demand(policy: PoolPolicy) -> bool:
-    """Return whether a scorer of the pool depends on the demand to come."""
-    scorers = dict(policy.weights) if policy.weights else PRESETS.get(policy.profile, {})
+    """Return whether a scorer of the pool depends on the demand to come, or does so once a node has devices."""
+    profile = effective_profile(policy.profile, devices=True)
+    scorers = dict(policy.weights) if policy.weights else PRESETS.get(profile, {})
     return not _BY_DEMAND.isdisjoint(scorers)
 
 
@@ -194,9 +200,11 @@ class Registry:
         return make(policy)
 
     def profile_of(self, policy: PoolPolicy) -> Profile:
-        """Return the profile that a pool's policy describes."""
+        """Return the profile that a pool's policy describes; see `effective_policy` for an automatic one."""
+        if policy.profile not in PRESETS and policy.profile != AUTOMATIC:
+            raise _unknown("profile", policy.profile, (AUTOMATIC, *PRESETS))
         return self.profile(
-            policy.profile,
+            effective_profile(policy.profile, devices=False),
             extra_filters={name: dict(options) for name, options in policy.filters},
             weights=dict(policy.weights) if policy.weights else None,
             scorer_options={name: dict(options) for name, options in policy.scorer_options},
@@ -206,7 +214,7 @@ class Registry:
 
     def profile(
         self,
-        name: str = DEFAULT_PROFILE,
+        name: str = WITHOUT_DEVICES,
         *,
         extra_filters: Sequence[str] | Mapping[str, Options] = (),
         weights: Mapping[str, int | Weight] | None = None,
@@ -291,7 +299,7 @@ def _check(kind: str, name: str, depends_on: str, present: Mapping[str, object])
         )
 
 
-def _unknown(kind: str, name: str, known: Mapping[str, object]) -> InvalidInput:
+def _unknown(kind: str, name: str, known: Iterable[str]) -> InvalidInput:
     return InvalidInput(
         f"there is no {kind} {name!r}; known are {', '.join(sorted(known))}",
         code=f"unknown-{kind}",

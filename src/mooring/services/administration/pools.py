@@ -10,13 +10,13 @@ import msgspec
 
 from mooring.clock import now
 from mooring.model.errors import InvalidInput
-from mooring.model.policy.pools import PoolPolicy
+from mooring.model.policy.pools import AUTOMATIC, PoolPolicy
 from mooring.model.tenancy.access import not_there
 from mooring.model.workloads.lifetime.idleness import MIN_IDLE_SECONDS
 from mooring.model.workloads.paths import check_path, is_within
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
 from mooring.scheduling.plugins.ordering.multi_factor import MultiFactorSequencer
-from mooring.scheduling.plugins.profiles import DEFAULT_PROFILE, Registry
+from mooring.scheduling.plugins.profiles import Registry
 from mooring.services.administration.node_templates import template_of
 from mooring.store.core.engine import Connection, Database
 from mooring.store.nodes import pools
@@ -41,7 +41,7 @@ class PoolAdmin:
         self._database = database
 
     async def create(self, asked: PoolRequest, actor: Actor = SERVER) -> None:
-        policy = changed(PoolPolicy(DEFAULT_PROFILE), asked)
+        policy = changed(PoolPolicy(AUTOMATIC), asked)
         check(policy)
 
         async def work(connection: Connection) -> None:

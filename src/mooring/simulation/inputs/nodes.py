@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
-from mooring.model.policy.pools import PoolPolicy
+from mooring.model.policy.pools import AUTOMATIC, PoolPolicy
 from mooring.model.resources.devices import MAX_DEVICES, WHOLE, Device
 from mooring.model.resources.slots import Amounts, parse_amounts, slot_type
 from mooring.model.workloads.constraints import Effect, Taint
-from mooring.scheduling.plugins.profiles import DEFAULT_PROFILE
 from mooring.simulation.inputs.text_files import csv_rows, invalid, whole
 from mooring.simulation.jobs import DEFAULT_POOL
 from mooring.wire.cluster.nodes import NodeView
@@ -132,6 +131,6 @@ def pools_of_server(views: Sequence[PoolView]) -> dict[str, PoolPolicy]:
             for name, value in view.model_dump(include=set(PoolChange.model_fields)).items()
             if value is not None and value != []
         }
-        policy = changed(PoolPolicy(DEFAULT_PROFILE), PoolChange.model_validate(given))
+        policy = changed(PoolPolicy(AUTOMATIC), PoolChange.model_validate(given))
         found[view.name] = replace(policy, paused=view.paused, paused_reason=view.paused_reason)
     return found

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
-from mooring.model.policy.pools import PoolPolicy
+from mooring.model.policy.pools import AUTOMATIC, PoolPolicy
 from mooring.model.tenancy.access import not_there
 from mooring.store.control import events
 from mooring.store.core.ids import new_id
@@ -54,7 +54,7 @@ MAX_TASKS = """
 REQUIRED_ISOLATION = "pools.options ->> 'isolation'"
 """Isolation level that a pool requires; null for any."""
 
-_FIRST_POLICY = PoolPolicy("locality")
+_FIRST_POLICY = PoolPolicy(AUTOMATIC)
 """Policy of the pools that every database has."""
 
 _ALL = select(*(each for each in pools.c if each is not pools.c.learned_demand)).order_by(pools.c.name)

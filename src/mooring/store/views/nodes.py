@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.policy.pools import PoolPolicy
@@ -81,6 +81,8 @@ class PoolRow:
     version: int
     nodes: int
     learned_demand: Sequence[CommonRequest] = ()
+    has_devices: bool = False
+    """Whether one of its nodes has GPUs."""
 
 
 async def all_nodes(connection: AsyncConnection, *, pool: str | None = None) -> list[NodeRow]:
@@ -93,7 +95,12 @@ async def by_name(connection: AsyncConnection, name: str) -> NodeRow | None:
 
 async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
     number = select(func.count()).select_from(nodes).where(nodes.c.pool_id == pools.c.id).correlate(pools)
-    rows = await connection.execute(select(pools, number.scalar_subquery().label("nodes")).order_by(pools.c.name))
+    gpus = node_resources.c.slot_name == "gpu", node_resources.c.allocatable > 0
+    own = select(nodes.c.id).join(node_resources, node_resources.c.node_id == nodes.c.id)
+    with_devices = exists(own.where(nodes.c.pool_id == pools.c.id, *gpus).correlate(pools))
+    rows = await connection.execute(
+        select(pools, number.scalar_subquery().label("nodes"), with_devices.label("has_devices")).order_by(pools.c.name)
+    )
     return [
         PoolRow(
             row.name,
@@ -103,6 +110,7 @@ async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
             row.version,
             row.nodes,
             decoded(row.learned_demand),
+            bool(row.has_devices),
         )
         for row in rows
     ]

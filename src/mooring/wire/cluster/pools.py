@@ -154,7 +154,7 @@ class PoolChange(Request):
     """
 
     profile: PluginName | None = Field(
-        None, description="Profile that chooses nodes: locality (default), balanced, pack, spread, gpu, kubernetes, …"
+        None, description="Profile that chooses nodes: auto (default), locality, pack, spread, gpu, kubernetes, …"
     )
     weights: Weights | None = Field(None, description="Weight of a scorer, instead of the profile's weights.")
     scorer_options: Annotated[dict[LabelName, PluginOptions], Field(max_length=64)] | None = Field(
@@ -333,6 +333,8 @@ class PoolView(Answer):
     simulated: bool
     runtimes: list[str]
     profile: str
+    effective_profile: str = ""
+    """The profile that applies: another one than `profile` only if that is auto."""
     weights: dict[str, int] | None = None
     scorer_options: dict[str, dict[str, str | int | bool]] = {}
     filters: dict[str, dict[str, str | int | bool]] = {}

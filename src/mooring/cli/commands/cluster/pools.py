@@ -171,7 +171,9 @@ def _row(pool: PoolView) -> list[Cell]:
 
 def _profile(pool: PoolView) -> str:
     weights = ", ".join(f"{scorer} {weight}" for scorer, weight in sorted((pool.weights or {}).items()))
-    return f"{pool.profile} ({weights})" if weights else pool.profile
+    applies = pool.effective_profile or pool.profile
+    profile = pool.profile if applies == pool.profile else f"{pool.profile}: {applies}"
+    return f"{profile} ({weights})" if weights else profile
 
 
 def _expected_text(each: DemandView) -> str:

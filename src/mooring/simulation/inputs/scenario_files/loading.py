@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
 from mooring.model.policy.defragmentation import Gain
-from mooring.model.policy.pools import PoolPolicy
+from mooring.model.policy.pools import AUTOMATIC, PoolPolicy
 from mooring.model.resources.slots import parse_amounts
 from mooring.model.tenancy.quotas import Scope
-from mooring.scheduling.plugins.profiles import DEFAULT_PROFILE
 from mooring.simulation.estimates import ActualRunTimes, TimeLimits
 from mooring.simulation.inputs.nodes import MOST_NODES, new_node, read_nodes
 from mooring.simulation.inputs.scenario_files.schema import (
@@ -70,7 +69,7 @@ def scenario_of(
     jobs = _jobs(file, folder, file.seed if seed is None else seed)
     policies = _policies(file) if pools is None else dict(pools)
     for name in {node.pool for node in nodes} | {job.pool for job in jobs}:
-        policies.setdefault(name, PoolPolicy(DEFAULT_PROFILE))
+        policies.setdefault(name, PoolPolicy(AUTOMATIC))
     scenario = Scenario(
         nodes,
         jobs,
@@ -116,7 +115,7 @@ def _jobs(file: ScenarioFile, folder: Path, seed: int) -> list[Job]:
 
 
 def _policies(file: ScenarioFile) -> dict[str, PoolPolicy]:
-    return {name: changed(PoolPolicy(DEFAULT_PROFILE), change) for name, change in file.pools.items()}
+    return {name: changed(PoolPolicy(AUTOMATIC), change) for name, change in file.pools.items()}
 
 
 def _tenant(part: TenantPart) -> TenantRules:
