@@ -25,6 +25,7 @@ _MOST_TASKS = MOST_WEIGHT // WINDOW
 
 Request: TypeAlias = tuple[tuple[tuple[str, int], ...], frozenset[str]]
 """Amounts by slot, and models of devices."""
+_ANY_MODEL: frozenset[str] = frozenset()
 
 
 class _Arrival(NamedTuple):
@@ -39,20 +40,31 @@ class ArrivedRequests:
         self._newest: deque[_Arrival] = deque(maxlen=WINDOW)
         self._seen: dict[UUID, None] = {}
         self._arrived = 0
+        self._due = FIRST
+        """The number of arrivals at which the demand may be taken over next."""
         self._taken_over: Counter[Request] = Counter()
         """The arrivals of the demand that was taken over last."""
 
     def note(self, workload: Workload) -> tuple[TypicalRequest, ...] | None:
-        """Count an arrival, once per workload. Return the demand learned before if it is due to be taken over."""
-        seen, id = self._seen, workload.id
-        if id in seen:
+        """Count an arrival, once per workload. Return the demand learned before if it is due to be taken over.
+
+        This runs for every workload of every pass, so each id is hashed once.
+        """
+        seen = self._seen
+        known = len(seen)
+        seen[workload.id] = None
+        if len(seen) == known:
             return None
-        learned = self._changed() if _is_due(self._arrived) else None
-        if len(seen) >= _MOST_SEEN:
+        if known >= _MOST_SEEN:
             del seen[next(iter(seen))]
-        seen[id] = None
+        learned = None
+        if self._arrived == self._due:
+            learned = self._changed()
+            self._due = _next_due(self._arrived)
         self._arrived += 1
-        self._newest.append(_Arrival(_request_of(workload), min(max(len(workload.tasks), 1), _MOST_TASKS)))
+        tasks = len(workload.tasks)
+        arrival = _request_of(workload), tasks if 0 < tasks <= _MOST_TASKS else min(max(tasks, 1), _MOST_TASKS)
+        self._newest.append(tuple.__new__(_Arrival, arrival))
         return learned
 
     def _changed(self) -> tuple[TypicalRequest, ...] | None:
@@ -71,11 +83,9 @@ class ArrivedRequests:
         return tuple(TypicalRequest(dict(request), tasks, models) for (request, models), tasks in counted.items())
 
 
-def _is_due(arrived: int) -> bool:
-    """Return whether the demand may be taken over: at FIRST, at its doublings, and at the multiples of REFRESH."""
-    if arrived >= REFRESH:
-        return arrived % REFRESH == 0
-    return arrived >= FIRST and arrived % FIRST == 0 and (arrived // FIRST).bit_count() == 1
+def _next_due(arrived: int) -> int:
+    """Return the next number of arrivals at which the demand may be taken over: a doubling or a multiple of REFRESH."""
+    return min(2 * arrived, REFRESH) if arrived < REFRESH else arrived + REFRESH
 
 
 def has_changed(before: Counter[Request], arrivals: Counter[Request]) -> bool:
@@ -96,4 +106,6 @@ def has_changed(before: Counter[Request], arrivals: Counter[Request]) -> bool:
 def _request_of(workload: Workload) -> Request:
     request, devices = workload.request, workload.constraints.devices
     amounts = tuple(request.items()) if len(request) < 2 else tuple(sorted(request.items()))
-    return amounts, devices[0].models if len(devices) == 1 else frozenset().union(*(each.models for each in devices))
+    if not devices:
+        return amounts, _ANY_MODEL
+    return amounts, devices[0].models if len(devices) == 1 else _ANY_MODEL.union(*(each.models for each in devices))

@@ -74,17 +74,28 @@ class ExpectedFill:
         """Yield the workloads of a batch in portions. Between them the learned demand of a pool is renewed."""
         self.begin()
         first = 0
+        learners: dict[str, ArrivedRequests | None] = {}
         for at, workload in enumerate(workloads):
             pool = workload.pool
-            if self._cluster.devices.typical.get(pool):
-                continue
-            learned = self._arrived.setdefault(pool, ArrivedRequests()).note(workload)
+            if pool not in learners:
+                learners[pool] = self._learner(pool)
+            learner = learners[pool]
+            learned = None if learner is None else learner.note(workload)
             if learned is not None:
                 if at > first:
                     yield workloads[first:at]
                 self._cluster.set_learned_requests(pool, learned)
                 first = at
         yield workloads[first:] if first else workloads
+
+    def _learner(self, pool: str) -> ArrivedRequests | None:
+        """Return the arrivals of a pool whose demand is learned; None if its typical requests are set."""
+        if self._cluster.devices.typical.get(pool):
+            return None
+        learner = self._arrived.get(pool)
+        if learner is None:
+            learner = self._arrived[pool] = ArrivedRequests()
+        return learner
 
     def count_workload(self, pool: str) -> None:
         """Count a workload that is about to be placed, and renew the prices of its pool if they are due."""
