@@ -26,8 +26,16 @@ def test_sequences_hold_requests_as_often_as_their_weights_say():
     typical = [TypicalRequest({"gpu": 500}, 3), TypicalRequest({"gpu": 1000, "cpu": 200}, 1)]
     demand = demand_of(typical, [ANY])
     assert demand.requests == (Request(0, 1, 500, 1), Request(200, 1, 1000, 1))
-    for numbers in demand.sequences[0]:
-        assert Counter(numbers.tolist()) == {0: LENGTH * 3 // 4, 1: LENGTH // 4}
+    for position in demand.sequences[0].T:
+        assert Counter(position.tolist()) == {0: SEQUENCES * 3 // 4, 1: SEQUENCES // 4}
+
+
+def test_rare_requests_are_in_as_many_sequences_as_their_weight_says():
+    rare = [TypicalRequest({"gpu": 1000}, 999), TypicalRequest({"gpu": 8000}, 1)]
+    numbers = demand_of(rare, [ANY]).sequences[0]
+    drawn = np.count_nonzero(numbers == 1)
+    assert drawn in (SEQUENCES * LENGTH // 1000, SEQUENCES * LENGTH // 1000 + 1)
+    assert np.count_nonzero(numbers == 1, axis=0).max() == 1
 
 
 def test_requests_without_devices_take_part_by_the_cpu_level():
@@ -41,12 +49,11 @@ def test_requests_without_devices_take_part_by_the_cpu_level():
     assert without[CPU_LEVELS] == SEQUENCES * LENGTH // 2
 
 
-def test_equal_demand_gives_equal_sequences_and_half_of_them_are_the_others_reversed():
+def test_equal_demand_gives_equal_sequences():
     typical = [TypicalRequest({"gpu": amount}, amount) for amount in (100, 300, 700, 2000)]
     first, second = demand_of(typical, [ANY]), demand_of(list(typical), [ANY])
     assert np.array_equal(first.sequences[0], second.sequences[0])
-    half = SEQUENCES // 2
-    assert np.array_equal(first.sequences[0][:half], first.sequences[0][half:, ::-1])
+    assert len({numbers.tobytes() for numbers in first.sequences[0]}) == SEQUENCES
 
 
 def test_models_that_the_same_requests_accept_are_one_class():

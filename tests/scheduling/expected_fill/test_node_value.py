@@ -58,16 +58,16 @@ def test_models_that_no_request_accepts_are_worth_nothing():
 def test_points_of_free_cpu_are_fine_where_it_is_scarce():
     first = FINE_CPU // FINE_STEP
     points = (0, 1, first - 1, first, first + 1, first + STEPS_PER_DOUBLING, first + STEPS_PER_DOUBLING + 1)
-    assert [cpu_at(point) for point in points] == [0, 500, 31_500, 32_000, 34_000, 64_000, 68_000]
+    assert [cpu_at(point) for point in points] == [0, 500, 3_500, 4_000, 4_250, 8_000, 8_500]
     assert [cpu_point(cpu_at(point)).point for point in range(CPU_POINTS)] == list(range(CPU_POINTS))
-    assert cpu_point(31_999) == (first - 1, 0, FINE_STEP), "rounded down"
-    assert cpu_point(67_000) == (first + STEPS_PER_DOUBLING, 3_000, 4_000)
+    assert cpu_point(3_999) == (first - 1, 0, FINE_STEP), "rounded down"
+    assert cpu_point(8_375) == (first + STEPS_PER_DOUBLING, 375, 500)
     assert cpu_point(10**9) == (CPU_POINTS - 1, 0, FINE_STEP)
 
 
 def test_between_the_points_the_value_is_interpolated():
-    needy = values(TypicalRequest({"gpu": 1000, "cpu": 34_000}))
+    needy = values(TypicalRequest({"gpu": 1000, "cpu": 4_250}))
     devices = (1000, 1000, 1000)
-    low, high = needy.value(0, 0, 64_000, devices), needy.value(0, 0, 68_000, devices)
-    assert low < high, "a second request needs 68 cores"
-    assert needy.value(0, 0, 67_000, devices) == low + (high - low) * 3 // 4
+    low, high = needy.value(0, 0, 8_000, devices), needy.value(0, 0, 8_500, devices)
+    assert low < high, "a second request needs 8.5 cores"
+    assert needy.value(0, 0, 8_375, devices) == low + (high - low) * 3 // 4

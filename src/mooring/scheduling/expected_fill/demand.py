@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from mooring.model.resources.devices import WHOLE
 from mooring.scheduling.cluster.typical_requests import TypicalRequest, devices_and_share
 
-SEQUENCES = 32
+SEQUENCES = 64
 LENGTH = 600
 """Requests per sequence: more than the largest nodes are asked for within their horizon."""
 HORIZON = 16
@@ -152,21 +153,31 @@ def _classes(named: Sequence[frozenset[str]], on_nodes: Sequence[ModelSet]) -> t
 
 
 def _sequences(requests: Sequence[Request], weights: Sequence[int], level: int) -> Numbers:
-    """Draw sequences by systematic sampling: each holds every request as often as its weight says, up to one.
-
-    The second half of the sequences are those of the first half in reverse order.
+    """Draw sequences by stratified sampling: over all sequences, each position holds every request as often as its
+    weight says, up to one, and so do all positions together.
     """
     scaled = [weight * (CPU_LEVELS if each.devices else level) for each, weight in zip(requests, weights, strict=True)]
     total = sum(scaled)
     if not total:
         return np.zeros((SEQUENCES, 0), dtype=np.int32)
+    strata = SEQUENCES * LENGTH
+    points = (2 * np.arange(strata, dtype=np.int64) + 1) * total // (2 * strata)
+    firsts = np.searchsorted(points, np.cumsum([0, *scaled]))
+    drawn = np.repeat(np.arange(len(scaled), dtype=np.int32), np.diff(firsts))
+    numbers: Numbers = drawn[_strata()]
+    return numbers
+
+
+@cache
+def _strata() -> NDArray[np.int32]:
+    """Return the stratum of the demand that each position is drawn from, as [sequence, position].
+
+    The strata of one position are evenly apart, in an order of its own.
+    """
     random = np.random.Generator(np.random.PCG64(_SEED))
-    half = SEQUENCES // 2
-    offsets = (2 * random.permutation(half) + 1) * total // (2 * half)
-    points = (np.arange(LENGTH, dtype=np.int64) * total + offsets[:, None]) // LENGTH
-    drawn = np.searchsorted(np.cumsum(scaled), points, side="right").astype(np.int32)
-    shuffled = random.permuted(drawn, axis=1)
-    return np.ascontiguousarray(np.concatenate((shuffled, shuffled[:, ::-1])))
+    orders = random.permuted(np.tile(np.arange(SEQUENCES, dtype=np.int32), (LENGTH, 1)), axis=1)
+    offsets = random.permutation(LENGTH).astype(np.int32)
+    return np.ascontiguousarray((orders * np.int32(LENGTH) + offsets[:, None]).T)
 
 
 def _by_models(wanting: Sequence[tuple[Request, int]], total: int, every: int) -> tuple[Restricted, ...]:

@@ -19,10 +19,10 @@ POINTS = 50
 """Points of a score per thousandth of a device."""
 FINE_STEP = 500
 """Millicores: the values of a node are computed at the multiples of this, up to FINE_CPU."""
-FINE_CPU = 32_000
+FINE_CPU = 4_000
 STEPS_PER_DOUBLING = 16
 """Above FINE_CPU; between two of these points the value is interpolated."""
-DOUBLINGS = 5
+DOUBLINGS = 8
 CPU_POINTS = FINE_CPU // FINE_STEP + DOUBLINGS * STEPS_PER_DOUBLING + 1
 
 

@@ -147,16 +147,17 @@ def _sequences(found: Sequence[PoolFill]) -> NDArray[np.int32]:
     result = np.zeros((max(plans, 1), demand.SEQUENCES, length, arrays.SEQUENCE_FIELDS), dtype=np.int32)
     for number, pool in enumerate(found):
         shares = np.array([each.share for each in pool.demand.requests], dtype=np.int64)
+        last_first = np.arange(length - 1, -1, -1, dtype=np.int32)
         for level, numbers in enumerate(pool.demand.sequences):
             if not numbers.shape[1]:
                 continue
             plan = result[number * (arrays.CPU_LEVELS + 1) + level]
             plan[:, :, arrays.REQUEST] = numbers
             plan[:, :, arrays.ASKED] = pool.demand.asked(level)
+            backwards = np.ascontiguousarray(numbers[:, ::-1])
             for at, smaller in enumerate(arrays.SMALLER):
-                positions = np.where(shares[numbers] < smaller, np.arange(length), length)
-                following = np.minimum.accumulate(positions[:, ::-1], axis=1)[:, ::-1]
-                plan[:, :, arrays.FIRST_SMALLER + at] = following
+                positions = np.where((shares < smaller)[backwards], last_first, np.int32(length))
+                plan[:, :, arrays.FIRST_SMALLER + at] = np.minimum.accumulate(positions, axis=1)[:, ::-1]
     return result
 
 

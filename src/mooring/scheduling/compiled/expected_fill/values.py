@@ -122,29 +122,30 @@ def expected_fill(
     for sequence in range(0 if lacking else sequences):
         for device in range(count):
             work[device] = devices[device]
+        walk = fill.sequences[plan, sequence]
         left, largest, position = cpu, devices[count - 1], np.int64(0)
         while position < length:
             if largest < SMALLER[0]:
                 # Skip requests that are too large.
                 field = FIRST_SMALLER + (largest < SMALLER[1]) + (largest < SMALLER[2])
-                position = np.int64(fill.sequences[plan, sequence, position, field])
+                position = np.int64(walk[position, field])
                 if position >= length:
                     break
-            asked = np.int64(fill.sequences[plan, sequence, position, ASKED])
+            asked = np.int64(walk[position, ASKED])
             if asked >= horizon:
                 break
-            number = fill.sequences[plan, sequence, position, REQUEST]
+            request = requests[walk[position, REQUEST]]
             position += 1
-            share, needed = requests[number, SHARE], requests[number, DEVICES]
-            if share > largest or needed > count or (requests[number, CLASSES] >> of_class) & 1 == 0:
+            share, needed = request[SHARE], request[DEVICES]
+            if share > largest or needed > count or (request[CLASSES] >> of_class) & 1 == 0:
                 continue
             first = count - needed
             if needed > 1 and work[first] < share:
                 continue
-            if requests[number, CPU] > left:
+            if request[CPU] > left:
                 lacking = True
                 continue
-            left -= requests[number, CPU]
+            left -= request[CPU]
             if needed > 0:
                 while first > 0 and work[first - 1] >= share:
                     first -= 1
