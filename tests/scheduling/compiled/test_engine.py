@@ -274,6 +274,22 @@ def test_a_gang_that_does_not_fit_changes_nothing() -> None:
     assert decisions["b-after"].outcome is Outcome.PLACED
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_so_many_nodes_that_their_trees_have_several_levels(mode: int) -> None:
+    nodes = [replace(node, cpu_percent=number * 7 % 100) for number, node in enumerate(machines(210))]
+    kinds = [
+        Constraints(),
+        Constraints(labels=(("app", "a"),), spread=(Spread(ZONE, 1, equal_to({"app": "a"})),)),
+        Constraints(labels=(("app", "a"),), anti_affinity=(TaskTerm(HOST, equal_to({"app": "a"})),)),
+        Constraints(preferred_tasks=(PreferredTasks(3, TaskTerm(HOST, equal_to({"app": "a"}))),)),
+    ]
+    waiting = [
+        work(f"work-{number}", number % 3 + 1, 100 + number % 2, constraints=kinds[number % 4]) for number in range(40)
+    ]
+    nodes = [replace(node, allocatable={"cpu": 600}) for node in nodes]
+    assert sum(len(decision.placements) for decision in both(nodes, *waiting, mode=mode)) == 79
+
+
 def test_a_failed_shape_is_tried_again_once_capacity_is_released() -> None:
     full = machines(3, allocatable={"cpu": 1000}, used={"cpu": 900})
     scheduler = Scheduler(full, compiled=True)

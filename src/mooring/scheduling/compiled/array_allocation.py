@@ -100,11 +100,15 @@ def with_more_classes(shapes: layout.Shapes) -> layout.Shapes:
     )
 
 
-def new_key_cache(capacity: int, groups: int) -> layout.KeyCache:
-    """Return a cache with as many entries as the memory allows; untouched pages cost nothing."""
-    entries = int(min(max(_KEY_CACHE_BYTES // (capacity * 16), _MIN_ENTRIES), _MAX_ENTRIES))
+def new_key_cache(capacity: int, groups: int, tree_length: int) -> layout.KeyCache:
+    """Return a cache with as many entries as the memory allows; untouched pages cost nothing.
+
+    The length of a tree is no power of two, so that the keys of one row are in different sets of the processor's cache.
+    """
+    entries = int(min(max(_KEY_CACHE_BYTES // (tree_length * 8), _MIN_ENTRIES), _MAX_ENTRIES))
     return layout.KeyCache(
-        tree=np.empty((entries, 2 * capacity), dtype=np.int64),
+        tree=np.empty((entries, tree_length), dtype=np.int64),
+        roots=np.zeros((entries, groups), dtype=np.int64),
         position=np.full(entries, layout.NEVER, dtype=np.int64),
         used=np.full(entries, layout.NEVER, dtype=np.int64),
         shape=np.full(entries, -1, dtype=np.int32),
@@ -114,6 +118,8 @@ def new_key_cache(capacity: int, groups: int) -> layout.KeyCache:
         price_changes=np.zeros(entries, dtype=np.int64),
         highest_levels=np.zeros((entries, 2), dtype=np.int32),
         scratch=np.full(capacity, layout.INFEASIBLE, dtype=np.int64),
+        changed_rows=np.zeros(capacity + 1, dtype=np.int32),
+        changed_keys=np.zeros(capacity + 1, dtype=np.int64),
         group_keys=np.zeros(groups, dtype=np.int64),
         clock_hand=np.zeros(1, dtype=np.int64),
         statistics=np.zeros(4, dtype=np.int64),
@@ -140,6 +146,11 @@ def _profile(lowered: LoweredProfile, keys: KeyLayout, mode: int) -> NDArray[np.
     profile[layout.PLUGIN] = lowered.plugin
     profile[layout.FRAGMENTATION] = lowered.fragmentation
     profile[layout.EXPECTED_FILL] = lowered.expected_fill
+    cpu_weight, memory_weight = lowered.least_allocated_weights
+    evenly = not lowered.most_allocated and (not lowered.least_allocated or cpu_weight == memory_weight == 1)
+    others = lowered.unused_capability or lowered.plugin or lowered.fragmentation or lowered.expected_fill
+    profile[layout.EVENLY_WEIGHTED] = evenly
+    profile[layout.RESOURCES_ONLY] = evenly and not others and lowered.normalised is None
     if lowered.normalised is not None:
         profile[layout.NORMALISED] = 1
         profile[layout.POINTS_LEAST_ALLOCATED] = lowered.normalised.least_allocated

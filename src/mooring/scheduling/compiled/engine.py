@@ -31,7 +31,7 @@ from mooring.scheduling.compiled.key_layout import KeyLayout
 from mooring.scheduling.compiled.lowering import LoweredProfile, StaticKey, lower_profile
 from mooring.scheduling.compiled.placement_batch import Batch, Placements, new_results, queue_of
 from mooring.scheduling.compiled.request_tables import RequestTables
-from mooring.scheduling.compiled.topology_counters import TopologyCounters
+from mooring.scheduling.compiled.topology.counters import TopologyCounters
 from mooring.scheduling.plugins.profiles import Profile
 from mooring.scheduling.plugins.protocols import PluginFailed
 
@@ -357,7 +357,7 @@ class CompiledEngine:
         self._codes_by_identity, self._referenced = {}, {}
 
     def _empty_key_cache(self) -> None:
-        self.key_cache = new_key_cache(self._capacity, self.topology.most_groups)
+        self.key_cache = new_key_cache(self._capacity, self.topology.most_groups, self.topology.tree_length)
         self.shapes.fields[:, layout.ENTRY] = -1
 
     def _mark_seen(self) -> None:
@@ -370,6 +370,9 @@ class CompiledEngine:
         self.nodes.precedence[:] = precedence
         self.nodes.row_of[precedence[rows]] = rows
         self.nodes.used_rows[0] = rows.max(initial=-1) + 1
+        static = self.shapes.static[: len(self._class_shapes)]
+        without_precedence = static >> self._keys.precedence_bits << self._keys.precedence_bits
+        np.copyto(static, without_precedence + precedence, where=static >= 0)
         self.key_cache.scratch[:] = layout.INFEASIBLE
         self.key_cache.position[:] = layout.NEVER
         self._membership = self.cluster.membership
@@ -404,7 +407,7 @@ class CompiledEngine:
         for (static_key, closed), number in self._classes.items():
             shape = self._class_shapes[number]
             if static_key not in answers:
-                answers[static_key] = self.lowered.static_keys(shape, self.cluster, stale, self._keys.tiers)
+                answers[static_key] = self._static_keys(shape, stale)
             self.shapes.static[number, stale] = answers[static_key]
             self.shapes.static[number, list(closed)] = _CLOSED
             self._write_levels(number, shape)
@@ -483,8 +486,7 @@ class CompiledEngine:
         if number is None:
             without_closed = self._classes.get((key[0], ()))
             if without_closed is None:
-                rows = np.arange(self._capacity)
-                answers = self.lowered.static_keys(shape, self.cluster, rows, self._keys.tiers)
+                answers = self._static_keys(shape, np.arange(self._capacity))
             else:
                 answers = self.shapes.static[without_closed].copy()
             answers[list(closed)] = _CLOSED
@@ -495,6 +497,13 @@ class CompiledEngine:
             self.shapes.static[number] = answers
             self._write_levels(number, shape)
         return number
+
+    def _static_keys(self, shape: Shape, rows: Rows) -> NDArray[np.int64]:
+        """Return the keys of rows without the scores that placements change; negative where infeasible."""
+        assert self.lowered is not None
+        weighted = self.lowered.static_keys(shape, self.cluster, rows, self._keys.tiers)
+        keys = (weighted << self._keys.precedence_bits) + self.cluster.precedence[rows]
+        return np.where(weighted < 0, _CLOSED, keys)
 
     def _write_levels(self, number: int, shape: Shape) -> None:
         """Write the raw values of the normalised scores, per row of a class."""
@@ -514,7 +523,8 @@ class CompiledEngine:
             adds_start=self.topology.adds_start,
             adds=self.topology.adds,
         )
-        if self.topology.most_groups > self.key_cache.feasible.shape[1]:
+        groups, length = self.key_cache.feasible.shape[1], self.key_cache.tree.shape[1]
+        if self.topology.most_groups > groups or self.topology.tree_length > length:
             self._empty_key_cache()
 
     @property

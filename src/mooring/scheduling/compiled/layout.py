@@ -85,7 +85,8 @@ SPREAD, AFFINITY, ANTI_AFFINITY, FEWER_TASKS, PREFERRED_TASKS = range(5)
 """Kinds of kernel terms. The first three filter. FEWER_TASKS scores `BASE * LIMIT // (LIMIT + count)` inside domains,
 PREFERRED_TASKS scores BASE where the count is above 0 (LIMIT 1) or where it is 0 (LIMIT 0)."""
 
-# Fields of the profile.
+# Fields of the profile. EVENLY_WEIGHTED: free CPU and memory count alike, and used ones not at all. RESOURCES_ONLY: in
+# addition, no other score of a row depends on what is placed there.
 (
     LEAST_ALLOCATED,
     LEAST_ALLOCATED_CPU,
@@ -104,8 +105,10 @@ PREFERRED_TASKS scores BASE where the count is above 0 (LIMIT 1) or where it is 
     PLUGIN,
     FRAGMENTATION,
     EXPECTED_FILL,
-) = range(17)
-PROFILE_FIELDS = 17
+    EVENLY_WEIGHTED,
+    RESOURCES_ONLY,
+) = range(19)
+PROFILE_FIELDS = 19
 
 # Fields of a request table, of a threshold in it (the requests that need the same device share), and of a request.
 FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(3)
@@ -172,7 +175,7 @@ class Shapes(NamedTuple):
     uncounted: Int64s
     """[shape, 0 for CPU or 1 for memory]: amount that a placement adds to what some scorers count."""
     static: Int64s
-    """[class, row]: tier and weighted sum of the scores that no placement changes; negative if infeasible."""
+    """[class, row]: the key without the scores that placements change; negative if infeasible."""
     terms: Int64s
     """[kernel term, field]"""
     adds_start: Int32s
@@ -242,10 +245,12 @@ class Partitions(NamedTuple):
 
 
 class KeyCache(NamedTuple):
-    """The keys of all rows for recently used shapes, as the leaves of tournament trees."""
+    """The keys of all rows for recently used shapes, as the leaves of trees (`key_trees`)."""
 
     tree: Int64s
     """[entry, node]"""
+    roots: Int64s
+    """[entry, group]: the highest key in the group's tree."""
     position: Int64s
     """[entry]: position in the change log up to which the leaves are current."""
     used: Int64s
@@ -264,6 +269,9 @@ class KeyCache(NamedTuple):
     """[entry, kind]: the highest level among the feasible leaves when they were scored."""
     scratch: Int64s
     """[row]: the keys of a scan; INFEASIBLE from `used_rows` on."""
+    changed_rows: Int32s
+    changed_keys: Int64s
+    """[number]: the rows that changed since the last use of an entry, and their keys; one more than there are rows."""
     group_keys: Int64s
     """[group]: what the terms over domains add to the keys of a group."""
     clock_hand: Int64s

@@ -18,7 +18,7 @@ from mooring.scheduling.compiled.layout import (
     CLASS,
     COUNTER,
     DEVICE_SHARE,
-    ENTRY,
+    EVENLY_WEIGHTED,
     EXPECTED_FILL,
     FEWER_TASKS,
     FIRST,
@@ -52,6 +52,7 @@ from mooring.scheduling.compiled.layout import (
     POINTS_LEAST_ALLOCATED,
     PREFERRED_NODES,
     REQUEST_TABLE,
+    RESOURCES_ONLY,
     SELF,
     SHARE_NEEDED,
     SPREAD,
@@ -67,6 +68,7 @@ from mooring.scheduling.compiled.layout import (
     WHOLE,
     WHOLE_DEVICES,
     Counters,
+    Floats,
     Int64s,
     KeyCache,
     Nodes,
@@ -77,67 +79,89 @@ from mooring.scheduling.compiled.layout import (
 
 
 @inlined
-def score_row(
+def score_rows(
     nodes: Nodes,
     shapes: Shapes,
     counters: Counters,
     cache: KeyCache,
     shape: Number,
-    row: Number,
+    entry: Number,
     limit: Number,
     spread: bool,
     plugin: RowScore,
-) -> Number:
-    """Return the key of one row, without the terms over domains."""
+    count: Number,
+) -> None:
+    """Compute the keys of the first rows in `cache.changed_rows` into `cache.changed_keys`, without terms over domains.
+
+    One loop per rule, so that what depends on the shape alone is read once, and reads of scattered rows overlap. The
+    counts over the cluster are those of the cache entry, which are current.
+    """
     fields, profile = shapes.fields, shapes.profile
-    weighted = shapes.static[fields[shape, CLASS], row]
-    possible = weighted >= 0
-    for slot in range(nodes.free_by_row.shape[1]):
-        possible &= nodes.free_by_row[row, slot] >= shapes.need[shape, slot]
-    if fields[shape, WHOLE_DEVICES] + fields[shape, DEVICE_SHARE] > 0:
-        possible &= (
-            nodes.free_devices[row] >= fields[shape, WHOLE_DEVICES]
-            and nodes.largest_share[row] >= fields[shape, DEVICE_SHARE]
-        )
-    if not possible:
-        return np.int64(INFEASIBLE)
-    cpu = free_fraction(nodes.free_by_row[row, 0], shapes.take[shape, 0], nodes.inverse_by_row[row, 0])
-    memory = free_fraction(nodes.free_by_row[row, 1], shapes.take[shape, 1], nodes.inverse_by_row[row, 1])
-    weighted += resource_score(profile, cpu, memory, nodes.inverse_by_row[row, 0], nodes.inverse_by_row[row, 1])
-    if profile[UNUSED_CAPABILITY] > 0:
-        weighted += unused_capability_score(nodes, shapes, shape, row)
-    if profile[PLUGIN] > 0:
-        weighted += profile[PLUGIN] * plugin_score(nodes, shapes, shape, row, plugin)
-    if profile[FRAGMENTATION] > 0:
-        weighted += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row)
-    if profile[EXPECTED_FILL] > 0:
-        weighted += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, loss_entry(shapes, shape), row)
-    shift = profile[KEY_SHIFT]
-    key = (weighted << shift) + nodes.precedence[row]
+    rows, keys = cache.changed_rows, cache.changed_keys
+    static, need, take = shapes.static[fields[shape, CLASS]], shapes.need[shape], shapes.take[shape]
+    cpu_take, memory_take, shift = take[0], take[1], profile[KEY_SHIFT]
+    evenly = profile[EVENLY_WEIGHTED] != 0
+    for at in range(count):
+        row = rows[at]
+        key = static[row]
+        possible = key >= 0
+        for slot in range(need.shape[0]):
+            possible &= nodes.free_by_row[row, slot] >= need[slot]
+        cpu_inverse, memory_inverse = nodes.inverse_by_row[row, 0], nodes.inverse_by_row[row, 1]
+        cpu = free_fraction(nodes.free_by_row[row, 0], cpu_take, cpu_inverse)
+        memory = free_fraction(nodes.free_by_row[row, 1], memory_take, memory_inverse)
+        if evenly:
+            score = evenly_weighted_score(profile, cpu, memory)
+        else:
+            score = resource_score(profile, cpu, memory, cpu_inverse, memory_inverse)
+        keys[at] = key + (score << shift) if possible else INFEASIBLE
+    if depends_on_resources_only(shapes, shape, limit, spread):
+        return
+    wholes, devices_share = fields[shape, WHOLE_DEVICES], fields[shape, DEVICE_SHARE]
+    if wholes + devices_share > 0:
+        for at in range(count):
+            row = rows[at]
+            possible = (nodes.free_devices[row] >= wholes) & (nodes.largest_share[row] >= devices_share)
+            keys[at] = keys[at] if possible else INFEASIBLE
+    if not profile[RESOURCES_ONLY]:
+        for at in range(count):
+            row = rows[at]
+            if keys[at] == INFEASIBLE:
+                continue
+            score = np.int64(0)
+            if profile[UNUSED_CAPABILITY] > 0:
+                score += unused_capability_score(nodes, shapes, shape, row)
+            if profile[PLUGIN] > 0:
+                score += profile[PLUGIN] * plugin_score(nodes, shapes, shape, row, plugin)
+            if profile[FRAGMENTATION] > 0:
+                score += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row)
+            if profile[EXPECTED_FILL] > 0:
+                loss = loss_entry(shapes, shape)
+                score += profile[EXPECTED_FILL] * expected_fill_score(nodes, shapes, shape, loss, row)
+            if profile[NORMALISED]:
+                score += normalised_score(nodes, shapes, cache, shape, row, entry)
+            keys[at] += score << shift
     if fields[shape, HOST_TERMS] > 0:
+        number = 0
         for term in range(fields[shape, FIRST_TERM], fields[shape, LAST_TERM]):
             if shapes.terms[term, HOST]:
-                mask = counters.view_mask[shapes.terms[term, VIEW]]
-                added = kernel_term_key(
-                    shapes.terms,
-                    term,
-                    counters.codes[shapes.terms[term, LEVEL], row] < 0,
-                    np.int64(counters.rows[shapes.terms[term, COUNTER], row]) * counters.masks[mask, row],
-                    cluster_wide_count(counters, shapes, shape, term),
-                    shift,
-                )
-                if added == INFEASIBLE:
-                    return np.int64(INFEASIBLE)
-                key += added
-    if profile[NORMALISED]:
-        key += normalised_score(nodes, shapes, cache, shape, row, fields[shape, ENTRY]) << shift
+                counts, codes = counters.rows[shapes.terms[term, COUNTER]], counters.codes[shapes.terms[term, LEVEL]]
+                mask = counters.masks[counters.view_mask[shapes.terms[term, VIEW]]]
+                cluster_wide = cache.cluster_wide_counts[entry, number]
+                for at in range(count):
+                    row = rows[at]
+                    counted = np.int64(counts[row]) * mask[row]
+                    added = kernel_term_key(shapes.terms, term, codes[row] < 0, counted, cluster_wide, shift)
+                    possible = (keys[at] != INFEASIBLE) & (added != INFEASIBLE)
+                    keys[at] = keys[at] + added if possible else INFEASIBLE
+                number += 1
     if limit > 0 or spread:
-        own = nodes.own_tasks[row]
-        if limit > 0 and own >= limit:
-            return np.int64(INFEASIBLE)
-        if spread:
-            key -= np.int64(own) << profile[OWN_SHIFT]
-    return key
+        for at in range(count):
+            own = nodes.own_tasks[rows[at]]
+            if limit > 0 and own >= limit:
+                keys[at] = INFEASIBLE
+            elif spread and keys[at] != INFEASIBLE:
+                keys[at] -= np.int64(own) << profile[OWN_SHIFT]
 
 
 @compiled
@@ -160,34 +184,31 @@ def score_all(
     cpu_need, memory_need, tasks_need = shapes.need[shape, 0], shapes.need[shape, 1], shapes.need[shape, tasks]
     cpu_take, memory_take = shapes.take[shape, 0], shapes.take[shape, 1]
     cpu_free, memory_free, task_capacity = nodes.free_by_slot[0], nodes.free_by_slot[1], nodes.free_by_slot[tasks]
-    cpu_inverse, memory_inverse, precedence = nodes.inverse_by_slot[0], nodes.inverse_by_slot[1], nodes.precedence
-    least, balanced = profile[LEAST_ALLOCATED], profile[BALANCED]
-    if profile[MOST_ALLOCATED] == 0 and (
-        least == 0 or (profile[LEAST_ALLOCATED_CPU] == 1 and profile[LEAST_ALLOCATED_MEMORY] == 1)
-    ):
+    cpu_inverse, memory_inverse = nodes.inverse_by_slot[0], nodes.inverse_by_slot[1]
+    if profile[EVENLY_WEIGHTED]:
         for row in range(rows):
             cpu = free_fraction(cpu_free[row], cpu_take, cpu_inverse[row])
             memory = free_fraction(memory_free[row], memory_take, memory_inverse[row])
-            score = least * ((cpu + memory) >> 1) + balanced * (ONE - abs(cpu - memory))
             possible = (
                 (static[row] >= 0)
                 & (cpu_free[row] >= cpu_need)
                 & (memory_free[row] >= memory_need)
                 & (task_capacity[row] >= tasks_need)
             )
-            keys[row] = ((static[row] + score) << shift) + precedence[row] if possible else INFEASIBLE
+            score = evenly_weighted_score(profile, cpu, memory)
+            keys[row] = static[row] + (score << shift) if possible else INFEASIBLE
     else:
         for row in range(rows):
             cpu = free_fraction(cpu_free[row], cpu_take, cpu_inverse[row])
             memory = free_fraction(memory_free[row], memory_take, memory_inverse[row])
-            score = resource_score(profile, cpu, memory, cpu_inverse[row], memory_inverse[row])
             possible = (
                 (static[row] >= 0)
                 & (cpu_free[row] >= cpu_need)
                 & (memory_free[row] >= memory_need)
                 & (task_capacity[row] >= tasks_need)
             )
-            keys[row] = ((static[row] + score) << shift) + precedence[row] if possible else INFEASIBLE
+            score = resource_score(profile, cpu, memory, cpu_inverse[row], memory_inverse[row])
+            keys[row] = static[row] + (score << shift) if possible else INFEASIBLE
     if profile[UNUSED_CAPABILITY] > 0:
         for row in range(rows):
             if keys[row] != INFEASIBLE:
@@ -235,6 +256,60 @@ def score_all(
                 keys[row] -= np.int64(own) << own_shift if spread else np.int64(0)
                 if limit > 0 and own >= limit:
                     keys[row] = INFEASIBLE
+
+
+@inlined
+def depends_on_resources_only(shapes: Shapes, shape: Number, limit: Number, spread: bool) -> bool:
+    """Return whether the keys of the shape depend on nothing but static answers and free amounts of slots."""
+    fields = shapes.fields
+    devices = fields[shape, WHOLE_DEVICES] + fields[shape, DEVICE_SHARE] > 0
+    return (
+        shapes.profile[RESOURCES_ONLY] and not devices and fields[shape, HOST_TERMS] == 0 and limit == 0 and not spread
+    )
+
+
+@inlined
+def requests_first_slots_only(shapes: Shapes, shape: Number) -> bool:
+    """Return whether the shape requests CPU, memory and the number of tasks, and no other slot."""
+    others = 0
+    for slot in range(2, shapes.need.shape[1] - 1):
+        others += shapes.need[shape, slot] != NOT_REQUESTED
+    return others == 0
+
+
+@compiled
+def highest_key(
+    free: Int64s, inverse: Floats, static: Int64s, need: Int64s, take: Int64s, profile: Int64s, rows: Number
+) -> tuple[Number, Number]:
+    """Return the highest key and the number of feasible rows, for a shape of which both functions above are true.
+
+    It takes few arrays, since passing all of them costs nearly as much as the scan.
+    """
+    tasks, shift = free.shape[0] - 1, profile[KEY_SHIFT]
+    cpu_need, memory_need, tasks_need = need[0], need[1], need[tasks]
+    cpu_take, memory_take = take[0], take[1]
+    cpu_free, memory_free, task_capacity = free[0], free[1], free[tasks]
+    cpu_inverse, memory_inverse = inverse[0], inverse[1]
+    best, feasible = np.int64(INFEASIBLE), np.int64(0)
+    for row in range(rows):
+        cpu = free_fraction(cpu_free[row], cpu_take, cpu_inverse[row])
+        memory = free_fraction(memory_free[row], memory_take, memory_inverse[row])
+        possible = (
+            (static[row] >= 0)
+            & (cpu_free[row] >= cpu_need)
+            & (memory_free[row] >= memory_need)
+            & (task_capacity[row] >= tasks_need)
+        )
+        key = static[row] + (evenly_weighted_score(profile, cpu, memory) << shift)
+        best = max(best, key if possible else np.int64(INFEASIBLE))
+        feasible += np.int64(possible)
+    return best, np.int32(feasible)
+
+
+@inlined
+def evenly_weighted_score(profile: Int64s, cpu: Number, memory: Number) -> Number:
+    """Return what `resource_score` does under a profile with the flag EVENLY_WEIGHTED, without branches."""
+    return profile[LEAST_ALLOCATED] * ((cpu + memory) >> 1) + profile[BALANCED] * (ONE - abs(cpu - memory))
 
 
 @inlined

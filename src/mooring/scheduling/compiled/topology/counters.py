@@ -15,13 +15,14 @@ from mooring.scheduling.cluster.arrays import Mask, Rows
 from mooring.scheduling.cluster.shapes import Shape
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.compiled import layout
-from mooring.scheduling.compiled.counter_changes import (
+from mooring.scheduling.compiled.key_trees import tree_length
+from mooring.scheduling.compiled.lowering import LoweredProfile
+from mooring.scheduling.compiled.topology.counter_changes import (
     CountedLabels,
     increment,
     sources_of,
     sources_of_placed_tasks,
 )
-from mooring.scheduling.compiled.lowering import LoweredProfile
 from mooring.scheduling.plugins.kernel_rules import CounterSource, KernelTermKind
 
 _KINDS = {
@@ -283,6 +284,7 @@ class TopologyCounters:
                 of_levels = np.array([self._codes[level][rows] for level in levels])
                 grouped[partition] = (levels, *np.unique(of_levels, axis=1, return_inverse=True))
         self.most_groups = max([1, *(values.shape[1] for _, values, _ in grouped.values())])
+        self.tree_length = tree_length(capacity)
         partitions = layout.Partitions(
             groups=np.ones(number, dtype=np.int32),
             group=np.zeros((number, capacity), dtype=np.int32),
@@ -294,18 +296,27 @@ class TopologyCounters:
         for partition, (levels, values, inverse) in grouped.items():
             groups = values.shape[1]
             sizes = np.bincount(inverse, minlength=groups)
-            starts = 2 * (np.cumsum(sizes) - sizes)
+            firsts = np.cumsum(sizes) - sizes
+            lengths = _tree_lengths(sizes)
+            starts = np.cumsum(lengths) - lengths
+            self.tree_length = max(self.tree_length, int(lengths.sum()))
             order = np.argsort(inverse, kind="stable")
             offset = np.empty(len(rows), dtype=np.int64)
-            offset[order] = np.arange(len(rows)) - (starts // 2)[inverse[order]]
+            offset[order] = np.arange(len(rows)) - firsts[inverse[order]]
             partitions.groups[partition] = groups
             partitions.group[partition, rows] = inverse
-            partitions.leaf[partition, rows] = starts[inverse] + sizes[inverse] + offset
+            partitions.leaf[partition, rows] = starts[inverse] + offset
             partitions.start[partition, :groups] = starts
             partitions.size[partition, :groups] = sizes
             for level, codes in zip(levels, values, strict=True):
                 partitions.code[partition, level, :groups] = codes
         self.partitions = partitions
+
+
+def _tree_lengths(sizes: NDArray[np.intp]) -> NDArray[np.int64]:
+    distinct, inverse = np.unique(sizes, return_inverse=True)
+    lengths: NDArray[np.int64] = np.array([tree_length(size) for size in distinct.tolist()], dtype=np.int64)[inverse]
+    return lengths
 
 
 def _flat(lists: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
