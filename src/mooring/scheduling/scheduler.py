@@ -227,9 +227,12 @@ class Scheduler:
         factors: Factors,
         planner: Planner | None,
     ) -> Pass:
-        gated = [workload for workload in workloads if workload.gates]
-        reserved = [workload for workload in workloads if not workload.gates and workload.booking is not None]
+        gated: list[Workload] = []
+        reserved: list[Workload] = []
         queued = [workload for workload in workloads if not workload.gates and workload.booking is None]
+        if len(queued) < len(workloads):
+            gated = [workload for workload in workloads if workload.gates]
+            reserved = [workload for workload in workloads if not workload.gates and workload.booking is not None]
         in_reservations, rejected = place_in_reservations(self._placer, self.cluster, reserved, now, admission)
 
         sequencer = self.sequencer

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import repeat
+from typing import cast
 
 from mooring.model.decisions import Decision, Outcome, Placement
+from mooring.model.nodes.node import Node
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.booking_mask import BookingMask
 from mooring.scheduling.compiled.engine import TOO_FEW_SLOTS, CompiledEngine
@@ -63,13 +66,31 @@ class _Batches:
         self._booking_mask = BookingMask(engine.cluster, only_where_it_fits=engine.filters_resources)
 
     def decide_all(self, ordered: Sequence[Workload]) -> None:
-        for workload in ordered:
-            code = self._code_of(workload)
-            if not self._stopped and not self._add(workload, code):
-                self._decide_alone(workload)
+        batch, now = self._batch, self._now
+        by_kernels = self._synced and not self._booked
+        codes = self._engine.known_codes(ordered) if by_kernels else repeat(None)
+        for workload, code in zip(ordered, codes, strict=False):
+            tasks = workload.tasks
+            if (
+                # Nearly all workloads of a pass are such, which are added without a call for each of their properties.
+                by_kernels
+                and code is not None
+                and len(tasks) == 1
+                and (tasks[0].not_before is None or tasks[0].not_before <= now)
+                and not (workload.single_node or workload.pack or workload.spread or workload.max_per_node is not None)
+            ):
+                batch.entries.append((workload, code, 1, gang_size(workload)))
+                continue
+            self._decide_next(workload)
             if self._stopped:
                 return
+            batch, by_kernels = self._batch, self._synced and not self._booked
         self._decide_batch()
+
+    def _decide_next(self, workload: Workload) -> None:
+        code = self._code_of(workload)
+        if not self._stopped and not self._add(workload, code):
+            self._decide_alone(workload)
 
     def _code_of(self, workload: Workload) -> int | None:
         """Return the code of the workload's shape, or None if the kernels cannot place it now.
@@ -151,37 +172,47 @@ class _Batches:
         self._stopped = self._stop and bool(self.short)
 
     def _read(self, batch: Batch, placements: Placements) -> None:
-        """Turn placements into decisions. Named tuples are built by `tuple.__new__`, which takes half the time."""
-        decisions, first, nodes = self.decisions, len(self.decisions), self._engine.cluster.nodes
-        rows, scores, devices = placements.rows, placements.scores, placements.devices
-        placed, new = Outcome.PLACED, tuple.__new__
-        lacking: list[int] = []
-        for index, ((workload, _, count, _), start, found, feasible) in enumerate(
-            zip(batch.entries, placements.start, placements.found, placements.feasible, strict=False)
-        ):
-            if found < count:
-                lacking.append(index)
-            if found == 1:
-                node = nodes[rows[start]]
-                assert node is not None
-                task = workload.tasks[0]
-                placement = new(
-                    Placement, (task.id, node.id, node.name, node.generation, scores[start], (), devices[start])
-                )
-                decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, (), None, None)))
-            else:
-                several = tuple(
-                    [
-                        new(Placement, (task.id, node.id, node.name, node.generation, scores[at], (), devices[at]))
-                        for task, at in zip(workload.tasks, range(start, start + found), strict=False)
-                        if (node := nodes[rows[at]]) is not None
-                    ]
-                )
-                decisions.append(new(Decision, (workload, placed, several, None, feasible, (), None, None)))
+        """Turn placements into decisions, a column at a time, since a loop over the workloads takes longer."""
+        entries, found = batch.entries, placements.found
+        decisions, first = self.decisions, len(self.decisions)
+        workloads, _, counts, _ = zip(*entries, strict=True)
+        each: Iterable[tuple[Placement, ...]]
+        if max(counts) == 1 and min(found) == 1:
+            each = zip(self._placements(workloads, placements), strict=True)
+        elif any(found):
+            every = list(self._placements(workloads, placements))
+            spans = zip(placements.start, found, strict=False)
+            each = [tuple(every[start : start + number]) for start, number in spans]
+        else:
+            each = repeat(())
+        feasible = placements.feasible
+        values = zip(
+            workloads, repeat(Outcome.PLACED), each, repeat(None), feasible, repeat(()), repeat(None), repeat(None)
+        )
+        decisions.extend(map(tuple.__new__, repeat(Decision), values))
+        lacking = [index for index, (count, number) in enumerate(zip(counts, found, strict=False)) if number < count]
         for index in lacking:
-            workload, _, count, min_tasks = batch.entries[index]
-            start, found = placements.start[index], placements.found[index]
-            self.short.append((first + index, UnplacedTasks(rows[start : start + found], count, min_tasks)))
-            if found < max(min_tasks, 1):
+            workload, _, count, min_tasks = entries[index]
+            start, number = placements.start[index], found[index]
+            rows = placements.rows[start : start + number]
+            self.short.append((first + index, UnplacedTasks(rows, count, min_tasks)))
+            if number < max(min_tasks, 1):
                 outcome = Outcome.IMPOSSIBLE if fails_if_unschedulable(workload) else Outcome.WAITING
                 decisions[first + index] = Decision(workload, outcome, (), None, placements.feasible[index])
+
+    def _placements(self, workloads: Sequence[Workload], placements: Placements) -> Iterator[Placement]:
+        """Yield a placement per task. Where a task found no node, it is meaningless."""
+        # Without a node for a task, its row is that of the first node; there is one, since some task found a node.
+        of_row = cast("list[Node]", self._engine.cluster.nodes)
+        nodes = [of_row[row] for row in placements.rows]
+        values = zip(
+            [task.id for workload in workloads for task in workload.tasks],
+            [node.id for node in nodes],
+            [node.name for node in nodes],
+            [node.generation for node in nodes],
+            placements.scores,
+            repeat(()),
+            placements.devices,
+            strict=False,
+        )
+        return map(tuple.__new__, repeat(Placement), values)

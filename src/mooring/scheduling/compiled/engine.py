@@ -6,6 +6,8 @@ for workloads that the kernels cannot place, which are left to that path.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -144,30 +146,39 @@ class CompiledEngine:
 
         TOO_FEW_SLOTS: the columns have no place for a requested slot. Call `add_slots` then; it changes all codes.
         """
-        constraints = workload.constraints
-        scoring = workload.scoring_request
-        owners = self.cluster.owners
-        request = workload.request
-        key = (
-            workload.pool,
-            workload.runtime,
-            workload.architecture,
-            workload.region,
-            workload.user_id if len(owners.values) > 1 and workload.user_id in owners else None,
-            id(constraints),
-            None if scoring is None else tuple(scoring.items()),
-            *request,
-            *request.values(),
-        )
+        (key,) = self._identities((workload,))
         try:
             return self._codes_by_identity[key]
         except KeyError:
             pass
         code = self._code_of_shape(shape_of(workload, self.cluster))
         if code != TOO_FEW_SLOTS:
-            self._referenced[id(constraints)] = constraints
+            self._referenced[id(workload.constraints)] = workload.constraints
             self._codes_by_identity[key] = code
         return code
+
+    def known_codes(self, workloads: Sequence[Workload]) -> Iterator[int | None]:
+        """Yield the codes that `code_of` has returned for such workloads; None where it has not been asked yet."""
+        for key in self._identities(workloads):
+            yield self._codes_by_identity.get(key)
+
+    def _identities(self, workloads: Sequence[Workload]) -> Iterator[tuple[object, ...]]:
+        """Yield for each workload a key that only workloads of the same shape have."""
+        owners = self.cluster.owners
+        none_owned = len(owners.values) <= 1
+        for workload in workloads:
+            request, scoring = workload.request, workload.scoring_request
+            yield (
+                workload.pool,
+                workload.runtime,
+                workload.architecture,
+                workload.region,
+                None if none_owned or workload.user_id not in owners else workload.user_id,
+                id(workload.constraints),
+                None if scoring is None else tuple(scoring.items()),
+                *request,
+                *request.values(),
+            )
 
     def code_on_single_node(self, workload: Workload) -> int | None:
         """Return the code of the shape of all its tasks on one node, or None if the kernels cannot place them there.

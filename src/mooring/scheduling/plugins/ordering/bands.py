@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from mooring.model.workloads.workload import Workload
@@ -33,9 +34,8 @@ def aged(workload: Workload, now: datetime, ageing_seconds: int) -> int:
     return max(workload.priority, min(HIGHEST_PRIORITY, workload.priority + steps))
 
 
-def arrival_key(workload: Workload) -> tuple[datetime, int]:
-    """Return the sort key for first come, first served. It never depends on the order of rows in the store."""
-    return workload.created_at, workload.id.int
+arrival_key: Callable[[Workload], tuple[datetime, int]] = attrgetter("created_at", "id.int")
+"""Return the sort key for first come, first served. It never depends on the order of rows in the store."""
 
 
 def sorted_offer(
