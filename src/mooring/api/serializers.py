@@ -24,6 +24,7 @@ from mooring.model.workloads.needed_change import needed_change
 from mooring.model.workloads.workload import Kind, placement_options
 from mooring.store.core.constraint_columns import decode_constraints
 from mooring.store.tenancy.users import User
+from mooring.store.views.automatic_moves import AutomaticMoves
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.task_trouble import next_start
@@ -31,7 +32,7 @@ from mooring.store.views.timeslots import TimeslotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.store.workloads import option_columns, templates
 from mooring.wire.cluster.nodes import DeviceView, NodeView, SlotView, TaintView
-from mooring.wire.cluster.pools import DemandView, PoolView
+from mooring.wire.cluster.pools import AutomaticMovesView, DemandView, PoolView
 from mooring.wire.tenancy.users import UserView
 from mooring.wire.workloads.history import AttemptRow, HistoryRow
 from mooring.wire.workloads.rollouts import RolloutView
@@ -388,7 +389,7 @@ def slot_view(name: str, row: SlotRow) -> SlotView:
     )
 
 
-def pool_view(row: PoolRow) -> PoolView:
+def pool_view(row: PoolRow, moves: AutomaticMoves | None = None) -> PoolView:
     policy: dict[str, Any] = msgspec.to_builtins(row.policy)
     for pairs in ("factors", "validators", "selector_options"):
         policy[pairs] = dict(policy[pairs])
@@ -406,8 +407,27 @@ def pool_view(row: PoolRow) -> PoolView:
         version=row.version,
         learned_demand=_learned_demand(row),
         effective_profile=effective_profile(row.policy.profile, devices=row.has_devices),
+        automatic_moves=None if moves is None else _automatic_moves(moves),
         **policy,
     )
+
+
+def _automatic_moves(moves: AutomaticMoves) -> AutomaticMovesView:
+    view = AutomaticMovesView(moves_last_hour=moves.last_hour, moves_left=moves.left)
+    plan = moves.newest
+    if plan is None:
+        return view
+    newest = {
+        "plan": plan.id,
+        "status": plan.status.value,
+        "at": plan.created_at,
+        "planned": len(plan.moves),
+        "arrived": moves.arrived,
+        "gained": round(plan.gained, 3),
+        "bound": plan.bound,
+        "bound_reason": plan.bound_reason,
+    }
+    return view.model_copy(update=newest)
 
 
 def _learned_demand(row: PoolRow) -> list[DemandView]:

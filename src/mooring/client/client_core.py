@@ -252,6 +252,7 @@ class ClientCore:
     remove_node_template = Method(scaling_operations.remove_node_template)
     scaling = Method(scaling_operations.scaling)
     plan_defragmentation = Method(defragmentation.plan_defragmentation)
+    automatic_plans = Method(defragmentation.automatic_plans)
     move_task = Method(defragmentation.move_task)
     quotas = Method(core.quotas)
     quota = Method(core.quota)

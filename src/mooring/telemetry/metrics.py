@@ -78,6 +78,12 @@ background_failures = Counter(
 scale_requests = Counter(
     "mooring_scale_requests_total", "Requests for nodes by outcome", ["outcome"], registry=registry
 )
+defragmentation_moves = Counter(
+    "mooring_defragmentation_moves_total",
+    "Moves of automatic defragmentation by outcome",
+    ["pool", "outcome"],
+    registry=registry,
+)
 nodes_avoided = Gauge("mooring_nodes_avoided", "Nodes on which different work failed", registry=registry)
 bad_nodes_drained = Counter("mooring_bad_nodes_drained_total", "Nodes drained because work failed", registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)

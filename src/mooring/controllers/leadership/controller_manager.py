@@ -9,6 +9,7 @@ from mooring.binding.binder import Binder
 from mooring.controllers.leadership.loop_reports import ReportLoop
 from mooring.controllers.leadership.loops import Work, keep_running
 from mooring.controllers.leadership.topics import CHARGED, PLACED, ROUTINE, STARTED, SUBMITTED, UNSCHEDULABLE, Group
+from mooring.controllers.nodes.defragmentation import DefragmentationLoop
 from mooring.controllers.nodes.draining import DrainingLoop
 from mooring.controllers.nodes.node_health import NodeHealthLoop
 from mooring.controllers.nodes.quarantine import QuarantineLoop
@@ -86,6 +87,7 @@ class ControllerManager:
         self._estimates = EstimatesLoop(fenced, self.scheduling)
         self._scaling = ScalingLoop(fenced, self.scheduling)
         scale_up_hooks = hooks.with_method(hooks.discovered(), "scale_up")
+        self._defragmentation = DefragmentationLoop(fenced, self.scheduling)
         self._deliveries = ScaleRequestDeliveryLoop(fenced, controller, scale_up_hooks)
         self._lifecycle = LifecycleLoop(fenced)
         self._rollouts = RolloutsLoop(fenced)
@@ -150,6 +152,8 @@ class ControllerManager:
         until_again = at_least(self._deliveries.alarm.wait_seconds)
         self._start(group, "deliveries", self._deliveries.once, until_again, self._changes, _BURST_SECONDS)
         self._start(group, "estimates", self._estimates.once, at_least(self._estimates.wait_seconds))
+        until_moved = at_least(self._defragmentation.alarm.wait_seconds)
+        self._start(group, "defragmentation", self._defragmentation.once, until_moved)
         suspecting = min(max_seconds, _SUSPICION_SECONDS)
         self._start(group, "suspicion", self._suspicion.once, lambda: suspecting)
         resting = min(max_seconds, _IDLENESS_SECONDS)

@@ -48,7 +48,7 @@ def find_unmet_demand(
     asking = [workload for workload in short if _requests_nodes(workload) and workload.pool not in asked.resting]
     booked = [workload for workload in asked.booked if workload.pool not in asked.resting]
     waiting: dict[str, list[Workload]] = {}
-    for workload in (*booked, *_within_limits(asking, admission)):
+    for workload in (*booked, *admission.within_limits(in_order(asking))):
         waiting.setdefault(workload.pool, []).append(workload)
     lacking: dict[str, set[UUID]] = {}
     for workload in (*short, *asked.booked):
@@ -71,10 +71,5 @@ def _requests_nodes(workload: Workload) -> bool:
     return workload.on_insufficient is OnInsufficient.SCALE_UP and workload.booking is None
 
 
-def _within_limits(workloads: Iterable[Workload], admission: Admission) -> list[Workload]:
-    """Return the workloads, reduced to the tasks that the tenants' limits admit if there were capacity for all."""
-    in_order = sorted(workloads, key=lambda workload: (-workload.priority, arrival_key(workload)))
-    admitted = [found for found in map(admission.admit, in_order) if isinstance(found, Workload)]
-    for workload in admitted:
-        admission.refund(workload)
-    return admitted
+def in_order(workloads: Iterable[Workload]) -> list[Workload]:
+    return sorted(workloads, key=lambda workload: (-workload.priority, arrival_key(workload)))

@@ -16,6 +16,7 @@ from mooring.store.accounting import (
 )
 from mooring.store.control import feed
 from mooring.store.core.engine import Connection
+from mooring.store.nodes import defragmentation_plans
 from mooring.store.reservations import due_timeslots
 from mooring.store.scaling import scale_requests
 from mooring.store.tenancy import admin_actions, login_codes, logins
@@ -56,6 +57,7 @@ class RetentionLoop:
             (due_timeslots.purge, retention.workloads, 1000),
             (purging.purge_history, retention.history, 5000),
             (scale_requests.purge, retention.history, 1000),
+            (defragmentation_plans.purge, retention.history, 1000),
             (ended_workloads.purge, retention.records, 5000),
             (usage.purge, retention.usage, 1),
             (measured_usage.purge, retention.measures, 10_000),

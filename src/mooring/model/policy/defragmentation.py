@@ -24,6 +24,37 @@ class Gain(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DefragmentationRules:
+    """The automatic moves of a pool."""
+
+    moves_per_hour: int = 0
+    """The maximum number of moves in any hour; 0: none."""
+    gain: Gain = Gain.GPU
+    max_lost_seconds: int = 3600
+    """Batch tasks that have run for longer stay."""
+    interactive: bool = False
+    """Interactive sessions move too."""
+
+
+class PlanStatus(StrEnum):
+    """The state of an automatic plan: its moves follow one another, all were made, or the rest was left out."""
+
+    EXECUTING = "EXECUTING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+
+
+class MoveStatus(StrEnum):
+    """The state of an automatic move: ahead, evicted, running on its target, gone elsewhere, or left out."""
+
+    PLANNED = "PLANNED"
+    MOVING = "MOVING"
+    ARRIVED = "ARRIVED"
+    DEPARTED = "DEPARTED"
+    LEFT_OUT = "LEFT_OUT"
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedTask:
     """A task on a node. Only movable ones are moved; the others stay."""
 

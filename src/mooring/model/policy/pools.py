@@ -8,6 +8,7 @@ from enum import StrEnum
 from mooring.model.calendar.timeslots import BookingRules
 from mooring.model.nodes.isolation import IsolationLevel
 from mooring.model.nodes.node_templates import ScalingRules
+from mooring.model.policy.defragmentation import DefragmentationRules
 from mooring.model.policy.preemption import Preemption
 from mooring.model.resources.slots import Amounts
 from mooring.model.workloads.workload import OnInsufficient
@@ -160,6 +161,7 @@ class PoolPolicy:
     backfill: Backfill = Backfill()
     bookings: BookingRules = field(default_factory=BookingRules)
     scaling: ScalingRules = field(default_factory=ScalingRules)
+    defragmentation: DefragmentationRules = field(default_factory=DefragmentationRules)
     scorer_options: tuple[tuple[str, PluginOptions], ...] = ()
     filters: tuple[tuple[str, PluginOptions], ...] = ()
     """Filter plugins in addition to the built-in ones, with their options."""

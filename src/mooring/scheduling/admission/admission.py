@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -132,6 +132,16 @@ class Admission:
             return rejection
         admitted = workload if free >= len(workload.tasks) else self._cut(workload, free)
         usage.charge(admitted)
+        return admitted
+
+    def within_limits(self, workloads: Iterable[Workload]) -> list[Workload]:
+        """Return those that would start if there were capacity for all, reduced to the tasks that limits admit.
+
+        Charge nothing. Earlier workloads come first.
+        """
+        admitted = [found for found in map(self.admit, workloads) if isinstance(found, Workload)]
+        for workload in admitted:
+            self.refund(workload)
         return admitted
 
     def _inactive(self, workload: Workload) -> Rejection | None:

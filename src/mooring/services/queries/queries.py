@@ -196,6 +196,8 @@ class Queries:
                     factors=factors,
                 )
             )
+            # Moves help no work that waits for something else than capacity.
+            pending = await self._run(partial(admission.within_limits, pending))
             cluster = await self._run(partial(copied, mirror.cluster))
         state = PlanInput(cluster, scheduler.profile, placed, pending, budgets)
         return await self._defragmentation.plan(pool, request, state)

@@ -21,6 +21,9 @@ PURGED = "purged"
 PLACED = "placed"
 """The kind of a pool's event after placements; its version is the placement revision."""
 
+DEFRAGMENTATION = "defragmentation"
+"""The kind of a pool's event when an automatic plan of moves begins or ends; see its details."""
+
 USAGE = "usage"
 """The kind of a tenant's event when its usage has changed; only mirrors get it."""
 QUOTA = "quota"

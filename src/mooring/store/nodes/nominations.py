@@ -47,7 +47,7 @@ async def on_node(connection: AsyncConnection, task_id: UUID) -> AnyRow | None:
 
 async def target(connection: AsyncConnection, pool: str, name: str) -> AnyRow | None:
     found = await connection.execute(
-        select(nodes.c.status, nodes.c.schedulable)
+        select(nodes.c.id, nodes.c.status, nodes.c.schedulable, pools.c.fragmentation)
         .join(pools, pools.c.id == nodes.c.pool_id)
         .where(nodes.c.name == name, pools.c.name == pool)
     )

@@ -16,6 +16,7 @@ from mooring.store.tables.control import (
     servers,
     status_history,
 )
+from mooring.store.tables.defragmentation import defragmentation_moves, defragmentation_plans
 from mooring.store.tables.ledger import device_allocations, holds, port_allocations, resource_allocations
 from mooring.store.tables.nodes import (
     join_tokens,
@@ -62,6 +63,8 @@ __all__ = [
     "admin_actions",
     "attempts",
     "background_tasks",
+    "defragmentation_moves",
+    "defragmentation_plans",
     "dependencies",
     "device_allocations",
     "domains",

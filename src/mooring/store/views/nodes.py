@@ -74,6 +74,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
+    id: UUID
     name: str
     simulated: bool
     runtimes: Sequence[str]
@@ -103,6 +104,7 @@ async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
     )
     return [
         PoolRow(
+            row.id,
             row.name,
             row.simulated,
             row.runtimes,

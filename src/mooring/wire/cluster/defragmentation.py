@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
@@ -71,6 +72,45 @@ class DefragmentationPlan(Answer):
     """Proven: no number of moves gains more. None: not computed, for `bound_reason`."""
     bound_reason: str | None = None
     """The reason for a missing bound, or for one that may be far above what is possible."""
+
+
+class AutomaticMoveView(Answer):
+    """A move of an automatic plan."""
+
+    number: int
+    status: Literal["PLANNED", "MOVING", "ARRIVED", "DEPARTED", "LEFT_OUT"]
+    workload_id: UUID
+    workload: str
+    task_id: UUID
+    replacement_id: UUID | None = None
+    """The task on the target."""
+    source: str
+    target: str
+    lost_seconds: int
+    reason: str | None = None
+    evicted_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class AutomaticPlanView(Answer):
+    """A plan that the leader computed and executes."""
+
+    id: UUID
+    status: Literal["EXECUTING", "COMPLETED", "STOPPED"]
+    gain: GainName
+    gained: float
+    bound: float | None = None
+    bound_reason: str | None = None
+    reason: str | None = None
+    """Why the rest was left out."""
+    created_at: datetime
+    ended_at: datetime | None = None
+    moves: list[AutomaticMoveView]
+
+
+class AutomaticPlanList(Answer):
+    plans: list[AutomaticPlanView]
+    """The newest first."""
 
 
 class MoveRequest(Request):

@@ -22,6 +22,8 @@ _DEFAULT_REQUESTS = {"default_cpu": "cpu", "default_memory": "memory"}
 """Options that requests give as quantities of a slot and the store keeps in its base unit."""
 _PAIRS = ("weights", "factors", "validators", "selector_options")
 """Options that requests give as objects and the store keeps as sorted pairs."""
+_MERGED = ("backfill", "bookings", "defragmentation")
+"""Options whose given fields change, and whose other fields stay."""
 _NESTED_PAIRS = ("filters", "scorer_options")
 """Options that requests give as objects of objects."""
 
@@ -39,8 +41,6 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] = sorted((plugin, sorted(options.items())) for plugin, options in value.items())
         elif name == "preemption":
             state[name] = _preemption(value)
-        elif name == "bookings":
-            state[name] |= value.model_dump(exclude_none=True)
         elif name == "health":
             state[name] = value.model_dump() if value.command else None
         elif name == "fair_share":
@@ -48,7 +48,7 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             if "slot_weights" in fair:
                 fair["slot_weights"] = sorted(fair["slot_weights"].items())
             state[name] |= fair
-        elif name == "backfill":
+        elif name in _MERGED:
             state[name] |= value.model_dump(exclude_none=True)
         elif name == "scaling":
             state[name] |= value.model_dump(exclude_none=True)

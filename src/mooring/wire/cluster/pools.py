@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import Field, StringConstraints, model_validator
 
 from mooring.model.nodes.isolation import IsolationLevel
+from mooring.model.policy.defragmentation import MAX_MOVES
 from mooring.model.resources.quantity import INT64_MAX
+from mooring.wire.cluster.defragmentation import GainName
 from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Quantity, Request, Said, ShortText, SlotName
 from mooring.wire.workloads.containers import FolderPath
 
@@ -146,6 +150,24 @@ class ScalingChange(Request):
     )
 
 
+class DefragmentationChange(Request):
+    """Automatic defragmentation of a pool. Only the fields that are given change."""
+
+    moves_per_hour: Annotated[int, Field(ge=0, le=MAX_MOVES)] | None = Field(
+        None, description="Maximum number of running tasks to move in any hour; 0 moves none (default 0)."
+    )
+    gain: GainName | None = Field(
+        None,
+        description=(
+            "Purpose of the moves: GPUs for pending work, capacity for the largest gang, or empty nodes (default gpu)."
+        ),
+    )
+    max_lost_seconds: Seconds | None = Field(
+        None, description="Longest run time of a batch task that may restart on another node (default 3600)."
+    )
+    interactive: bool | None = Field(None, description="Move interactive sessions too (default no).")
+
+
 class PoolChange(Request):
     """Options of a pool. Only the fields that are given change.
 
@@ -246,6 +268,7 @@ class PoolChange(Request):
     )
     health: HealthChange | None = Field(None, description="Health check.")
     scaling: ScalingChange | None = Field(None, description="Scaling rules.")
+    defragmentation: DefragmentationChange | None = Field(None, description="Automatic defragmentation.")
 
     @model_validator(mode="before")
     @classmethod
@@ -318,6 +341,34 @@ class ScalingRulesView(Answer):
     shrink: str = "advise"
 
 
+class DefragmentationRulesView(Answer):
+    moves_per_hour: int = 0
+    gain: str = "gpu"
+    max_lost_seconds: int = 3600
+    interactive: bool = False
+
+
+class AutomaticMovesView(Answer):
+    """The budget of automatic moves of a pool, and its newest plan."""
+
+    moves_last_hour: int = 0
+    moves_left: int = 0
+    """Moves that the budget allows now."""
+    plan: UUID | None = None
+    status: Literal["EXECUTING", "COMPLETED", "STOPPED"] | None = None
+    at: datetime | None = None
+    """When it was computed."""
+    planned: int = 0
+    """The moves of the plan."""
+    arrived: int = 0
+    """Moves whose replacement runs on the planned node."""
+    gained: float = 0
+    """Of the whole plan."""
+    bound: float | None = None
+    """Proven: no number of moves gains more. None: not computed, for `bound_reason`."""
+    bound_reason: str | None = None
+
+
 class DemandView(Answer):
     """A request that the pool expects, by its newest workloads."""
 
@@ -370,10 +421,13 @@ class PoolView(Answer):
     isolation: str = "none"
     health: HealthView | None = None
     scaling: ScalingRulesView = ScalingRulesView()
+    defragmentation: DefragmentationRulesView = DefragmentationRulesView()
     paused: bool = False
     paused_reason: str | None = None
     learned_demand: list[DemandView] = []
     """The most frequent requests that the pool expects, where its profile places by them."""
+    automatic_moves: AutomaticMovesView | None = None
+    """None: the pool has no automatic defragmentation, and had none in the last hour."""
     nodes: int
     version: int = 1
 

@@ -154,6 +154,7 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/pools/default/access
     204   403  403  403  403   403  403  POST   /api/pools/default/access {"project":"vision","domain":"default"}
     204   403  403  403  403   403  403  DELETE /api/pools/default/access?project=vision&domain=default
+    200   403  403  403  403   403  403  GET    /api/pools/default/defragmentation
     200   403  403  403  403   403  403  POST   /api/pools/default/defragmentation {}
     404   403  403  403  403   403  403  POST   /api/pools/default/defragmentation/moves $move
     200   403  403  403  403   200  200  GET    /api/pools/default/templates

@@ -10,12 +10,14 @@ from mooring.api.auth.request_access import Served, named, needs
 from mooring.api.lookup.tenants import find_domain, find_keypair, find_project
 from mooring.api.middleware.errors import problems
 from mooring.api.serializers import pool_view
+from mooring.clock import now
 from mooring.model.tenancy.access import Action, not_there
 from mooring.model.tenancy.quotas import Scope, Tenant
 from mooring.model.tenancy.tenants import Principal
 from mooring.store.core.engine import Connection
 from mooring.store.nodes import pool_access
 from mooring.store.tenancy.admin_actions import Actor
+from mooring.store.views import automatic_moves
 from mooring.store.views import nodes as views
 from mooring.wire.cluster.pools import (
     PauseRequest,
@@ -37,7 +39,9 @@ Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
 async def list_pools(services: Served, _principal: Reader) -> PoolList:
     """List all pools with their number of nodes."""
     async with services.database.read() as connection:
-        return PoolList(pools=[pool_view(row) for row in await views.all_pools(connection)])
+        rows = await views.all_pools(connection)
+        moves = await automatic_moves.of_pools(connection, rows, now())
+    return PoolList(pools=[pool_view(row, moves.get(row.id)) for row in rows])
 
 
 @router.get("/{name}", operation_id="show_pool", responses=problems(404))
@@ -45,9 +49,10 @@ async def show_pool(services: Served, _principal: Reader, name: str) -> PoolView
     """Get a pool with all its options."""
     async with services.database.read() as connection:
         found = await views.pool_by_name(connection, named("pool", name))
-    if found is None:
-        raise not_there(f"pool {name!r}")
-    return pool_view(found)
+        if found is None:
+            raise not_there(f"pool {name!r}")
+        moves = await automatic_moves.of_pools(connection, [found], now())
+    return pool_view(found, moves.get(found.id))
 
 
 @router.post("", operation_id="create_pool", status_code=201, responses=problems(403, 409, 422))

@@ -9,7 +9,7 @@ import typer
 from mooring.cli.help import App
 from mooring.cli.input.groups import with_groups
 from mooring.cli.input.options import CLUSTER, ServerOption
-from mooring.cli.rendering.formatting import amounts, plural
+from mooring.cli.rendering.formatting import NOTHING, amounts, instant, plural
 from mooring.cli.rendering.output import TABLE, Cell, Column, Listing, show_document, show_line, show_table
 from mooring.model.policy.defragmentation import MAX_MOVES, Gain
 
@@ -31,6 +31,16 @@ _COLUMNS = (
     Column("RESOURCES", cut=True),
     Column("LOSES", number=True),
     Column("BUYS", cut=True),
+)
+_AUTOMATIC_COLUMNS = (
+    Column("PLAN"),
+    Column("MOVE", number=True),
+    Column("WORKLOAD"),
+    Column("FROM"),
+    Column("TO"),
+    Column("STATUS"),
+    Column("AT"),
+    Column("REASON", cut=True),
 )
 _POLL_SECONDS = 0.2
 _PAGE = 500
@@ -84,6 +94,38 @@ def plan(
             _show(found, output)
         if apply:
             _apply(client, found, seconds, quiet=not output.is_table)
+
+
+@defrag_app.command("list")
+@with_groups
+def automatic(
+    pool: Annotated[str, typer.Option(metavar="POOL", help="Pool whose tasks moved.")] = "default",
+    output: Listing = TABLE,
+    server: ServerOption = None,
+) -> None:
+    """List the moves of the newest plans of automatic defragmentation."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        found = client.automatic_plans(pool)
+    if output.is_document:
+        show_document(found, output)
+        return
+    rows: list[list[Cell]] = [
+        [
+            plan.id.hex[-8:],
+            str(move.number),
+            move.workload,
+            move.source,
+            move.target,
+            move.status.lower().replace("_", " "),
+            instant(move.evicted_at),
+            move.reason or (plan.reason if move.status == "LEFT_OUT" else None) or NOTHING,
+        ]
+        for plan in found.plans
+        for move in plan.moves
+    ]
+    show_table(_AUTOMATIC_COLUMNS, rows, output)
 
 
 def _show(found: DefragmentationPlan, output: Listing) -> None:

@@ -144,6 +144,12 @@ _PANELS = {
         ModelOption("scaling.shrink_cooldown_seconds"),
         ModelOption("scaling.shrink"),
     ),
+    "Defragmentation": (
+        ModelOption("defragmentation.moves_per_hour", "--defrag-moves"),
+        ModelOption("defragmentation.gain", "--defrag-gain"),
+        ModelOption("defragmentation.max_lost_seconds", "--defrag-max-lost"),
+        ModelOption("defragmentation.interactive", "--defrag-interactive"),
+    ),
 }
 
 CHANGE_OPTIONS = tuple(replace(option, panel=panel) for panel, options in _PANELS.items() for option in options)

@@ -11,7 +11,7 @@ from mooring.cli.help import App
 from mooring.cli.input.groups import with_groups
 from mooring.cli.input.model_options import command_with_options, given_fields
 from mooring.cli.input.options import CLUSTER, OutputOption, ServerOption
-from mooring.cli.rendering.formatting import NOTHING
+from mooring.cli.rendering.formatting import NOTHING, instant, plural
 from mooring.cli.rendering.output import (
     TABLE,
     Cell,
@@ -26,7 +26,7 @@ from mooring.cli.rendering.output import (
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.cluster.pools import DemandView, PoolChange, PoolRequest, PoolView
+    from mooring.wire.cluster.pools import AutomaticMovesView, DemandView, PoolChange, PoolRequest, PoolView
 
 app = App()
 pool_app = App(help="Create, list, show, change and remove pools.", no_args_is_help=True)
@@ -85,10 +85,11 @@ def show_pool(name: PoolArgument, output: OutputOption = Format.TABLE, server: S
     if output.is_document:
         show_document(found, output)
     else:
-        options = found.model_dump(exclude={"learned_demand"})
+        options = found.model_dump(exclude={"learned_demand", "automatic_moves"})
         fields = [(option.replace("_", " "), _value_text(value)) for option, value in options.items()]
         demand = [("expects", _expected_text(each)) for each in found.learned_demand]
-        show_fields([*fields, *demand])
+        moves = [] if found.automatic_moves is None else _moves_fields(found.automatic_moves)
+        show_fields([*fields, *moves, *demand])
 
 
 @pool_app.command("create", cls=command_with_options(_load_pool_request, CREATE_OPTIONS))
@@ -174,6 +175,19 @@ def _profile(pool: PoolView) -> str:
     applies = pool.effective_profile or pool.profile
     profile = pool.profile if applies == pool.profile else f"{pool.profile}: {applies}"
     return f"{profile} ({weights})" if weights else profile
+
+
+def _moves_fields(moves: AutomaticMovesView) -> list[tuple[str, Cell]]:
+    """Return the budget of automatic moves and the newest plan."""
+    budget = f"{moves.moves_last_hour} in the last hour, {moves.moves_left} left"
+    if moves.at is None or moves.status is None:
+        return [("automatic moves", budget)]
+    bound = "no bound" if moves.bound is None else f"at most {moves.bound:g} possible"
+    plan = (
+        f"{moves.status.lower()}, {moves.arrived} of {plural(moves.planned, 'move')}, "
+        f"gains {moves.gained:g} ({bound}), planned at {instant(moves.at)}"
+    )
+    return [("automatic moves", budget), ("newest plan", plan)]
 
 
 def _expected_text(each: DemandView) -> str:

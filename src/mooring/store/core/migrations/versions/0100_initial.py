@@ -11,6 +11,7 @@ from mooring.store.core.migrations.initial import (
     accounting,
     append_only,
     control,
+    defragmentation,
     ledger,
     nodes,
     origins,
@@ -27,7 +28,7 @@ branch_labels = None
 depends_on = None
 
 # In the order of creation: tables refer to tables of earlier subjects only.
-_SUBJECTS = (tenancy, nodes, uploads, workloads, ledger, reservations, scaling, accounting, control)
+_SUBJECTS = (tenancy, nodes, uploads, workloads, ledger, reservations, scaling, defragmentation, accounting, control)
 
 # Rows that are updated in place. With free space in the page an update needs no new index entry.
 _UPDATED_IN_PLACE = ("resource_allocations", "node_resources", "node_devices")
