@@ -172,3 +172,25 @@ def _check_amounts(state: State, on: dict[UUID, PlacedTask]) -> None:
         here = [task.workload.request for task in on.values() if task.node_id == node.id]
         for slot, offered in node.allocatable.items():
             assert sum(request.get(slot, 0) for request in here) <= offered
+
+
+def test_one_large_task_leaves_for_several_requests_rather_than_a_small_one_for_one() -> None:
+    state = State([gpu_node("a", 8, 36), gpu_node("c", 0, 32)])
+    state.run(work("small", 0, cpu=6), "a").run(work("busy", 4, cpu=6), "a", movable=False)
+    state.run(work("large", 0, cpu=24), "a", lost_seconds=100)
+    pending = [work(f"p{number}", 1, cpu=6) for number in range(4)]
+    found = state.plan(*pending, most=1)
+    assert [(move.workload, move.target) for move in found.moves] == [("large", "c")]
+    assert found.gained == 4
+
+
+def test_a_filled_node_leaves_small_requests_for_nodes_with_little_capacity() -> None:
+    # Either request fits on a once its task has left; only the small one would fit on b, whose task leaves second.
+    state = State([gpu_node("a", 2, 16), gpu_node("b", 2, 4), gpu_node("c", 0, 24)])
+    state.run(work("first", 0, cpu=15), "a").run(work("second", 0, cpu=4), "b", lost_seconds=100)
+    state.run(work("one", 1, cpu=1), "a", movable=False).run(work("two", 1, cpu=0), "b", movable=False)
+    found = state.plan(work("narrow", 1, cpu=2), work("wide", 1, cpu=12), most=2)
+    assert {(start.workload, start.node) for step in found.steps for start in step.starts} == {
+        ("wide", "a"),
+        ("narrow", "b"),
+    }

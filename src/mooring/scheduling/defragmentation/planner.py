@@ -22,11 +22,12 @@ from mooring.model.workloads.workload import Workload
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.defragmentation.bound import bound
 from mooring.scheduling.defragmentation.evictions import evictions, nearest
+from mooring.scheduling.defragmentation.fill import best_filling, fill_of
 from mooring.scheduling.defragmentation.trial_moves import TrialMoves, moves_alone
 from mooring.scheduling.defragmentation.wanted import Wanted, wanted_of
 from mooring.scheduling.plugins.profiles import Profile
 
-_EFFORT = 60_000
+_EFFORT = 200_000
 """The maximum number of evictions searched and candidates tried (each counts as `_TRIED`) for one plan."""
 _TRIED = 20
 _ROUNDING = 1e-3
@@ -50,10 +51,12 @@ class _Candidate(NamedTuple):
     """The run time that is lost, and the amounts that move."""
     row: int
     wanted: int
-    """The position of the request."""
+    """The position of the request; -1: of all requests that then fit on the row."""
     version: int
     """Of the row."""
     moves: int
+    leaving: tuple[UUID, ...] = ()
+    """For all requests: the tasks to evict."""
 
 
 def plan(
@@ -120,6 +123,7 @@ class _Planner:
         """The gain that needs no moves: requests that fit now, or nodes that are empty."""
         self._effort = _EFFORT
         self._heap: list[_Candidate] = []
+        self._order = _fill_order(self.wanted)
 
     def plan(self) -> Plan:
         before = self._place_fitting()
@@ -148,17 +152,22 @@ class _Planner:
     def _serve(self) -> None:
         for at in range(len(self.wanted)):
             self._offer(at, self._rows)
+        self._offer_fillings(self._rows)
         while self._heap and self._left and self._effort > 0:
             best = heapq.heappop(self._heap)
-            wanted = self.wanted[best.wanted]
-            if wanted.left < wanted.least or best.moves > self._left:
+            if best.moves > self._left:
                 continue
-            if wanted.least == 1 and best.version != self._trial.versions[best.row]:
+            wanted = None if best.wanted < 0 else self.wanted[best.wanted]
+            if wanted is not None and wanted.left < wanted.least:
                 continue
-            changed = self._serve_gang(wanted) if wanted.least > 1 else self._serve_on(best)
+            gang = wanted is not None and wanted.least > 1
+            if not gang and best.version != self._trial.versions[best.row]:
+                continue
+            changed = self._serve_gang(wanted) if wanted is not None and gang else self._serve_on(best)
             for row in changed:
                 for other in range(len(self.wanted)):
                     self._offer(other, [row])
+            self._offer_fillings(changed)
 
     def _offer(self, at: int, rows: Sequence[int]) -> None:
         """Add the candidates of a request on rows. A gang is one candidate, by the evictions of its first task."""
@@ -178,6 +187,34 @@ class _Planner:
                 ratio = -wanted.value / number
                 heapq.heappush(self._heap, _Candidate(ratio, -wanted.value, _cost(leaving), row, at, version, number))
 
+    def _offer_fillings(self, rows: Sequence[int]) -> None:
+        """Add for each row the evictions with the highest gain of all requests that then fit on it."""
+        may = [self._trial.evaluation(each.sample).may_ever for each in self.wanted]
+        for row in rows:
+            tasks = [
+                task for task in self._trial.on[row].values() if task.movable and self._trial.fits_elsewhere(task, row)
+            ]
+            fitting = [self.wanted[at] for at in self._order if may[at][row]]
+            if not tasks or not fitting or self._effort <= 0:
+                continue
+            self._effort -= len(tasks)
+            found = best_filling(self._cluster, row, tasks, fitting, self._left)
+            if found is not None:
+                number, version = len(found.leaving), self._trial.versions[row]
+                heapq.heappush(
+                    self._heap,
+                    _Candidate(
+                        -found.gain / number,
+                        -found.gain,
+                        _cost(found.leaving),
+                        row,
+                        -1,
+                        version,
+                        number,
+                        tuple(task.task_id for task in found.leaving),
+                    ),
+                )
+
     def _evictions(
         self, row: int, sample: Workload, most: int = _EVICTIONS, *, chains: bool = False
     ) -> list[PlacedTask] | None:
@@ -191,25 +228,62 @@ class _Planner:
         return evictions(self._cluster, row, sample.request, tasks, min(most, self._left))
 
     def _serve_on(self, best: _Candidate) -> list[int]:
-        """Clear a row for one task and place it. Return the rows that changed; none if it was without success.
+        """Clear a row and place the requests that then fit. Return the rows that changed; none if without success.
 
-        A step that takes more moves than estimated goes back to the candidates if another may gain more per move.
+        A step that gains less per move than estimated goes back to the candidates if another may gain more.
         """
-        wanted, row = self.wanted[best.wanted], best.row
+        row = best.row
         mark, before = self._trial.mark(), self._trial.versions.copy()
-        moves = self._clear(row, wanted.sample, barred=(row,))
-        if moves is None or self._trial.place(wanted.sample, row) is None:
+        moves = self._moves_for(best)
+        served = [] if moves is None else self._fill(row, best.wanted)
+        if moves is None or not served:
             self._trial.revert(mark)
             self._trial.versions = before
             return []
-        ratio = wanted.value / max(len(moves), 1)
+        value = sum(self.wanted[at].value for at in served)
+        ratio = value / max(len(moves), 1)
         if self._heap and -self._heap[0][0] > ratio:
             self._trial.revert(mark)
             self._trial.versions = before
-            heapq.heappush(self._heap, best._replace(ratio=-ratio, moves=len(moves)))
+            if ratio < -best.ratio:
+                heapq.heappush(self._heap, best._replace(ratio=-ratio, value=-value, moves=len(moves)))
             return []
-        self._commit(moves, [self._start(wanted, row)], wanted.value)
+        self._commit(moves, [self._start(self.wanted[at], row) for at in served], value)
         return self._changed_since(before)
+
+    def _moves_for(self, best: _Candidate) -> list[Move] | None:
+        """Clear the row of a candidate. Return the moves; None if they are impossible."""
+        if best.wanted >= 0:
+            return self._clear(best.row, self.wanted[best.wanted].sample, barred=(best.row,))
+        self._effort -= _TRIED
+        tasks = self._trial.on[best.row]
+        if any(task_id not in tasks for task_id in best.leaving):
+            return None
+        return self._move_all(
+            [tasks[task_id] for task_id in best.leaving], best.row, {best.row, *self._emptied}, self._left
+        )
+
+    def _fill(self, row: int, first: int) -> list[int]:
+        """Place requests on a row while they fit, `first` before the others. Return their positions; [] if it fails."""
+        served: list[int] = []
+        if first >= 0:
+            if self._trial.place(self.wanted[first].sample, row) is None:
+                return []
+            served.append(first)
+        evaluations = {at: self._trial.evaluation(self.wanted[at].sample) for at in self._order}
+        may = [at for at in self._order if evaluations[at].may_ever[row]]
+        # Those that fit by amounts, then whatever else fits.
+        for position in fill_of(self._cluster, row, [self.wanted[at] for at in may]):
+            at = may[position]
+            if served.count(at) < self.wanted[at].left and self._trial.place(self.wanted[at].sample, row) is not None:
+                served.append(at)
+        for at in may:
+            wanted = self.wanted[at]
+            if wanted.least > 1:
+                continue
+            while served.count(at) < wanted.left and self._trial.place(wanted.sample, row) is not None:
+                served.append(at)
+        return served
 
     def _serve_gang(self, wanted: Wanted) -> list[int]:
         """Make capacity for all tasks of a gang, each on the node that needs the fewest evictions."""
@@ -352,6 +426,11 @@ class _Planner:
 
     def _changed_since(self, before: Mapping[int, int]) -> list[int]:
         return [row for row, version in self._trial.versions.items() if version != before.get(row, 0)]
+
+
+def _fill_order(wanted: Sequence[Wanted]) -> list[int]:
+    """Return the positions of the requests in the order in which they fill a node: most gain, then least amounts."""
+    return sorted(range(len(wanted)), key=lambda at: (-wanted[at].value, sum(wanted[at].sample.request.values()), at))
 
 
 def _cost(leaving: Iterable[PlacedTask]) -> tuple[int, int]:
