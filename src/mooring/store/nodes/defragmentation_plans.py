@@ -111,7 +111,7 @@ async def insert_plan(
     await connection.execute(
         insert(defragmentation_moves), [{**row, "number": number} for number, row in enumerate(rows, 1)]
     )
-    await _note(connection, pool_id, plan_id, PlanStatus.EXECUTING, None, now, term)
+    await _note(connection, pool_id, plan_id, PlanStatus.EXECUTING, now, term)
 
 
 async def end_plan(
@@ -140,7 +140,7 @@ async def end_plan(
         .where(defragmentation_moves.c.plan_id == plan_id, defragmentation_moves.c.status == MoveStatus.PLANNED)
         .values(status=MoveStatus.LEFT_OUT, ended_at=now)
     )
-    await _note(connection, ended, plan_id, status, reason, now, term)
+    await _note(connection, ended, plan_id, status, now, term)
     return True
 
 
@@ -323,13 +323,12 @@ async def _note(
     pool_id: UUID,
     plan_id: UUID,
     status: PlanStatus,
-    reason: str | None,
     now: datetime,
     term: int,
 ) -> None:
-    """Append an event of the pool."""
+    """Append an event of the pool. Every user may read it, so that it names no workload."""
     version = await connection.scalar(select(pools.c.version).where(pools.c.id == pool_id))
-    details = {"plan": str(plan_id), "status": status.value, **({} if reason is None else {"reason": reason})}
+    details = {"plan": str(plan_id), "status": status.value}
     event = events.NewEvent("pool", pool_id, int(version or 0), events.DEFRAGMENTATION, details=details)
     await events.append(connection, [event], now, term)
 

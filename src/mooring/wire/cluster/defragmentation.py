@@ -102,7 +102,7 @@ class AutomaticPlanView(Answer):
     bound: float | None = None
     bound_reason: str | None = None
     reason: str | None = None
-    """Why the rest was left out."""
+    """The reason why the rest was left out."""
     created_at: datetime
     ended_at: datetime | None = None
     moves: list[AutomaticMoveView]

@@ -357,7 +357,7 @@ class AutomaticMovesView(Answer):
     plan: UUID | None = None
     status: Literal["EXECUTING", "COMPLETED", "STOPPED"] | None = None
     at: datetime | None = None
-    """When it was computed."""
+    """The time of the plan."""
     planned: int = 0
     """The moves of the plan."""
     arrived: int = 0

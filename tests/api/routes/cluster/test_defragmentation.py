@@ -90,3 +90,11 @@ async def test_no_move_takes_what_no_plan_would(world: World, options: dict[str,
         assert (answer.status_code, answer.json()["code"]) == (409, "plan-departed")
     after = (await world.client.get(f"/api/workloads/{small}", headers=admin)).json()["tasks"]
     assert [task["status"] for task in after] == [task["status"] for task in tasks]
+
+
+async def test_pending_work_over_its_quota_buys_no_moves(world: World):
+    admin, _ = await fragmented(world)
+    quota = {"limits": {"gpu": 4}}
+    assert (await world.client.put("/api/quotas/user/ada", json=quota, headers=admin)).status_code == 200
+    found = (await world.client.post(_PLAN, json={}, headers=admin)).json()
+    assert (found["steps"], found["gained"]) == ([], 0)
