@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes.node import Node
+from mooring.model.policy.defragmentation import DefragmentationRules
 from mooring.model.policy.pools import HeadOfLine, PoolPolicy
 from mooring.model.resources.devices import Device
+from mooring.model.tenancy.quotas import Scope
 from mooring.simulation.engine import replay
 from mooring.simulation.jobs import Job
 from mooring.simulation.outcomes import Cause, JobOutcome
-from mooring.simulation.scenario import Defragmentation, Scenario
+from mooring.simulation.scenario import Defragmentation, Scenario, TenantRules
 
 SPREADING = PoolPolicy("spread", sequencer="fifo", head_of_line=HeadOfLine.SKIP)
 
@@ -77,3 +80,22 @@ def test_simulation_with_defragmentation_ends_with_jobs_that_never_end():
 def test_defragmentation_of_an_unknown_pool_is_an_error():
     with pytest.raises(InvalidInput, match="no pool 'other'"):
         outcomes(*FRAGMENTED, nodes=[gpu_node("a")], rule=Defragmentation("other", every_seconds=60, moves=1))
+
+
+def test_pool_with_automatic_moves_makes_them_every_hour_within_its_budget():
+    nodes = [gpu_node("a"), gpu_node("b")]
+    policy = replace(SPREADING, defragmentation=DefragmentationRules(moves_per_hour=1, max_lost_seconds=7200))
+    jobs = gpu_job(0, 0, 9000, 1), gpu_job(1, 0, 9000, 2), gpu_job(2, 10, 100, 4)
+    small, large, whole = replay(Scenario(nodes, jobs, {"default": policy})).outcomes
+    assert (small.moves + large.moves, whole.start) == (1, 3600)
+    idle = replay(Scenario(nodes, jobs[:2], {"default": policy})).outcomes
+    assert sum(each.moves for each in idle) == 0
+
+
+def test_work_over_its_quota_moves_nothing():
+    nodes = [gpu_node("a"), gpu_node("b")]
+    jobs = [replace(job, project="p") for job in FRAGMENTED]
+    rule = Defragmentation("default", every_seconds=60, moves=5)
+    tenants = [TenantRules(Scope.PROJECT, "p", limits={"gpu": 4000})]
+    found = replay(Scenario(nodes, jobs, {"default": SPREADING}, tenants=tenants, defragmentation=[rule])).outcomes
+    assert sum(each.moves for each in found) == 0

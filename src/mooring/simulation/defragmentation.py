@@ -8,9 +8,11 @@ from dataclasses import replace
 from mooring.model.decisions import Decision
 from mooring.model.policy.defragmentation import Move, PlacedTask
 from mooring.model.workloads.workload import Workload
+from mooring.scheduling.admission import Admission
 from mooring.scheduling.autoscaling.scale_up import copy_of
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.defragmentation.planner import plan
+from mooring.scheduling.defragmentation.wanted import devices_of
 from mooring.scheduling.plugins.profiles import Profile
 from mooring.simulation.jobs import Job
 from mooring.simulation.scenario import Defragmentation
@@ -22,10 +24,15 @@ def planned_moves(
     rule: Defragmentation,
     running: Iterable[tuple[Decision, int, Job]],
     pending: Sequence[Workload],
+    admission: Admission | None,
     now: int,
 ) -> Sequence[Move]:
     """Return the moves in order. `running`: the jobs of all pools with their starts; `pending`: in queue order."""
     placed = [task for decision, start, job in running for task in _placed_tasks(rule, decision, job, now - start)]
+    if admission is not None:
+        pending = admission.within_limits(pending)
+    if rule.for_pending and not any(devices_of(workload) for workload in pending):
+        return ()
     if not any(task.movable for task in placed):
         return ()
     found = plan(

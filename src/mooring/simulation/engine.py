@@ -126,7 +126,7 @@ class Replay:
             self._at(fault.at, lambda fault=fault: self._lose(fault))  # type: ignore[misc]
             if fault.back_at is not None:
                 self._at(fault.back_at, lambda fault=fault: self._restore(fault))  # type: ignore[misc]
-        for rule in scenario.defragmentation:
+        for rule in scenario.moves:
             self._at(rule.every_seconds, lambda rule=rule: self._defragment(rule))  # type: ignore[misc]
         for booking in scenario.bookings:
             self._at(booking.end, lambda name=booking.name: self._end_booking(name))  # type: ignore[misc]
@@ -436,7 +436,7 @@ class Replay:
         admission = self._tenants.admission(time_of(self._now))
         pending = self._pools.queue_order(rule.pool, self._waiting.values(), admission)
         profile = self._pools.scheduler(rule.pool).profile
-        for move in planned_moves(self._cluster, profile, rule, running, pending, self._now):
+        for move in planned_moves(self._cluster, profile, rule, running, pending, admission, self._now):
             number = self._number(move.workload_id)
             self._stop(number, Cause.MOVED)
             outcome = self._outcomes[number]

@@ -102,6 +102,8 @@ class Defragmentation:
     gain: Gain = Gain.GPU
     max_lost_seconds: int = 3600
     """Jobs that have run for longer stay."""
+    for_pending: bool = False
+    """Only pending work that requests devices causes moves; typical requests do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,25 @@ class Scenario:
     """The run times that the scheduler plans with."""
     live: Live | None = None
     """The state of a server that the simulation starts from; None: an empty cluster at time 0."""
+
+    @property
+    def moves(self) -> Sequence[Defragmentation]:
+        """The rules of defragmentation, with those of pools that move tasks automatically: their budget every hour."""
+        if self.live is not None:
+            return self.defragmentation
+        automatic = [
+            Defragmentation(
+                name,
+                3600,
+                rules.moves_per_hour,
+                rules.gain,
+                rules.max_lost_seconds,
+                for_pending=rules.gain is Gain.GPU,
+            )
+            for name, policy in self.pools.items()
+            if (rules := policy.defragmentation).moves_per_hour
+        ]
+        return [*self.defragmentation, *automatic]
 
     @property
     def begins(self) -> int:
@@ -177,6 +198,8 @@ def options_without_model(policy: PoolPolicy) -> list[str]:
 
 def _check_modelled(name: str, policy: PoolPolicy) -> None:
     for option in options_without_model(policy):
+        if option == "defragmentation":
+            continue  # modelled, except from the state of a server
         raise _not_modelled(name, f"the option {option!r}")
     if policy.backfill.expectation is Expectation.HISTORY:
         raise _not_modelled(name, "the expectation 'history' of backfill")
