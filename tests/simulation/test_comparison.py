@@ -35,6 +35,8 @@ def test_difference_is_that_of_the_same_seeds(paths: list[Path]):
     # The same policy on the same jobs: no difference, although the seeds differ.
     assert (again.differences[wait].mean, again.differences[wait].half_width) == (0, 0)
     assert (strict.figures[wait].half_width or 0) > 0
+    # Only the pool with planned starts has their error.
+    assert ["planned_start_error_seconds" in each.figures for each in found.scenarios] == [False, True, False]
 
 
 def test_interval_is_that_of_student():

@@ -107,6 +107,8 @@ def compared_figures(figures: Figures) -> dict[str, float]:
     found |= {f"{slot}_utilisation": value for slot, value in sorted(figures.utilisation.items())}
     if figures.deadlines:
         found["deadlines_met"] = figures.deadline_hits / figures.deadlines
+    if figures.starts is not None:
+        found["planned_start_error_seconds"] = figures.starts.mean_error_seconds
     if figures.gpu is not None:
         found["gpu_unallocated_percent"] = figures.gpu.unallocated_percent
         found["gpu_fragmented_percent"] = figures.gpu.fragmented_percent
