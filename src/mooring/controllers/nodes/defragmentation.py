@@ -52,7 +52,7 @@ _WATCH_SECONDS = 1.0
 _REST_SECONDS = 60.0
 """Minimum time between two plans of a pool."""
 _REST = 20
-"""After computing a plan, the loop pauses this many times as long as the computation took."""
+"""After a plan, the next one of any pool is computed this many times as long as it took later at the earliest."""
 _REST_AFTER_DEPARTURE = timedelta(minutes=10)
 """Pause of a pool after a plan that stopped early."""
 _OUTDATED = timedelta(hours=1)
@@ -91,6 +91,9 @@ class DefragmentationLoop:
         self._scheduling = scheduling
         self._rest_seconds = rest_seconds
         self._rest_until: dict[UUID, float] = {}
+        """By pool: the earliest time of its next plan."""
+        self._compute_from = float("-inf")
+        """The earliest time of the next plan of any pool."""
         self.alarm = Alarm()
 
     async def once(self) -> bool:
@@ -100,7 +103,8 @@ class DefragmentationLoop:
         busy = {each.pool_id for each in view.executing}
         for each in view.executing:
             await self._advance(each, at)
-        for pool in view.pools:
+        # The pool that has waited longest comes first.
+        for pool in sorted(view.pools, key=lambda each: self._rest_until.get(each.id, float("-inf"))):
             if pool.id not in busy and self._is_due(view, pool, at):
                 await self._begin(pool, view.left(pool), at)
         return False
@@ -131,7 +135,7 @@ class DefragmentationLoop:
             if at < rested_at:
                 self._note_time(rested_at)
                 return False
-        return monotonic() >= self._rest_until.get(pool.id, float("-inf"))
+        return monotonic() >= max(self._compute_from, self._rest_until.get(pool.id, float("-inf")))
 
     async def _begin(self, pool: Pool, left: int, at: datetime) -> None:
         """Plan moves, and store the plan if there are any."""
@@ -149,7 +153,8 @@ class DefragmentationLoop:
         placed = [replace(task, movable=task.movable and task.task_id not in moved) for task in placed]
         began = monotonic()
         found = await asyncio.to_thread(_planned, pool.name, rules.gain, left, state, placed, budgets)
-        self._rest_until[pool.id] = monotonic() + max(self._rest_seconds, _REST * (monotonic() - began))
+        self._compute_from = monotonic() + _REST * (monotonic() - began)
+        self._rest_until[pool.id] = monotonic() + self._rest_seconds
         if not found.moves:
             return
 

@@ -186,7 +186,8 @@ def test_every_field_of_a_pool_has_an_option(server: FakeServer, mooring: Moorin
         "--shared-volumes", "/mnt/shared", "--isolation", "user",
         "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
         "--scale-goal", "fewest", "--least-nodes", "1", "--most-nodes", "8", "--scale-cooldown", "30", "--idle-time",
-        "900", "--shrink-cooldown", "600", "--shrink", "drain",
+        "900", "--shrink-cooldown", "600", "--shrink", "drain", "--defrag-moves", "6", "--defrag-gain", "drain-nodes",
+        "--defrag-max-lost", "30m", "--defrag-interactive",
     )  # fmt: skip
     assert changed.stdout == "default: changed\n"
     body = server.last("PATCH", "/api/pools/default").body
@@ -240,6 +241,12 @@ def test_every_field_of_a_pool_has_an_option(server: FakeServer, mooring: Moorin
             "idle_seconds": 900,
             "shrink_cooldown_seconds": 600,
             "shrink": "drain",
+        },
+        "defragmentation": {
+            "moves_per_hour": 6,
+            "gain": "drain-nodes",
+            "max_lost_seconds": 1800,
+            "interactive": True,
         },
     }
     assert body.keys() == PoolChange.model_fields.keys()
