@@ -324,3 +324,20 @@ async def test_interactive_sessions_move_only_if_the_pool_says_so(world: World):
     for _ in range(3):
         await world.iterate()
     assert await world.moves() == ["ARRIVED"]
+
+
+@on_sqlite
+async def test_retention_deletes_plans_that_ended(world: World):
+    await world.fragmented()
+    await world.rules(moves_per_hour=2)
+    await world.iterate()
+    world.time.forward(60)
+    at = world.time.now()
+    assert await world.harness.database.write(lambda c: defragmentation_plans.purge(c, at, 10)) == 0
+    for _ in range(2):
+        await world.iterate()
+    assert await world.harness.database.write(lambda c: defragmentation_plans.purge(c, at, 10)) == 0
+    world.time.forward(1)
+    later = world.time.now()
+    assert await world.harness.database.write(lambda c: defragmentation_plans.purge(c, later, 10)) == 1
+    assert await world.plans() == []

@@ -5,7 +5,10 @@ from uuid import UUID
 
 import pytest
 
+from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus as T
+from mooring.model.policy.defragmentation import Bound, Gain, Move, Plan, Step
+from mooring.store.nodes import defragmentation_plans, pools
 from tests.api.world import World
 
 _PLAN = "/api/pools/simulated/defragmentation"
@@ -98,3 +101,28 @@ async def test_pending_work_over_its_quota_buys_no_moves(world: World):
     assert (await world.client.put("/api/quotas/user/ada", json=quota, headers=admin)).status_code == 200
     found = (await world.client.post(_PLAN, json={}, headers=admin)).json()
     assert (found["steps"], found["gained"]) == ([], 0)
+
+
+async def test_everybody_sees_the_budget_of_automatic_moves_and_only_admins_the_moves(world: World):
+    admin, small = await fragmented(world)
+    ada = await world.token("ada")
+    assert (await world.client.get("/api/pools/simulated", headers=ada)).json()["automatic_moves"] is None
+    change = {"defragmentation": {"moves_per_hour": 3}}
+    assert (await world.client.patch("/api/pools/simulated", json=change, headers=admin)).status_code == 204
+    async with world.services.database.read() as connection:
+        pool = await pools.by_name(connection, "simulated")
+    assert pool is not None
+    move = Move(UUID(int=1), UUID(small), "small", UUID(int=2), "n1", UUID(int=3), "n2", {"gpu": 1000}, 5)
+    plan = Plan(Gain.GPU, (Step((move,)),), 4, bound=Bound(4.0))
+    await world.services.database.write(
+        lambda c: defragmentation_plans.insert_plan(c, pool.id, UUID(int=4), plan, now=now(), term=1)
+    )
+    found = (await world.client.get("/api/pools/simulated", headers=ada)).json()["automatic_moves"]
+    assert (found["moves_left"], found["status"], found["planned"], found["bound"]) == (3, "EXECUTING", 1, 4)
+    assert "small" not in str(found)
+    assert (await world.client.get(_PLAN, headers=ada)).status_code == 403
+    [shown] = (await world.client.get(_PLAN, headers=admin)).json()["plans"]
+    assert [(each["workload"], each["status"], each["target"]) for each in shown["moves"]] == [
+        ("small", "PLANNED", "n2")
+    ]
+    assert (await world.client.get("/api/pools/none/defragmentation", headers=admin)).status_code == 404
