@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from uuid import UUID
@@ -37,6 +36,7 @@ from mooring.store.nodes.pools import Pool
 from mooring.store.reservations import timeslots
 from mooring.store.reservations.timeslots import TimeslotUpdate
 from mooring.store.workloads import attempts, pending
+from mooring.store.workloads.pending import PlannedStart
 
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
@@ -236,9 +236,13 @@ def _changed_codes(decisions: Sequence[Decision]) -> set[UUID]:
     }
 
 
-def _new_starts(decisions: Sequence[Decision]) -> dict[UUID, datetime | None]:
+def _new_starts(decisions: Sequence[Decision]) -> dict[UUID, PlannedStart | None]:
     """Return the planned starts that differ from the stored ones."""
-    return {d.workload.id: d.planned_start for d in decisions if d.outcome is Outcome.WAITING and d.is_replanned}
+    return {
+        d.workload.id: None if d.start_to_store is None else PlannedStart(d.start_to_store, d.planned_nodes)
+        for d in decisions
+        if d.outcome is Outcome.WAITING and d.is_replanned
+    }
 
 
 def _follow(known: dict[str, int], revisions: Mapping[str, int]) -> None:

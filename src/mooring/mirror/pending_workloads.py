@@ -72,17 +72,22 @@ class PendingWorkloads:
             workload = self.by_id.get(decision.workload.id)
             if workload is None:
                 continue
-            start = decision.planned_start if decision.is_replanned else workload.planned_start
+            start, nodes = workload.planned_start, workload.planned_nodes
+            if decision.is_replanned:
+                start, nodes = decision.start_to_store, decision.planned_nodes
             code, message = workload.waiting_code, workload.waiting_reason
             if decision.reason is not None:
                 code, message = decision.reason.code, decision.reason.message
-            self.note_reason(StoredReason(workload.id, code, message, start))
+            self.note_reason(StoredReason(workload.id, code, message, start, nodes))
 
     def note_reason(self, stored: StoredReason) -> None:
         workload = self.by_id[stored.workload_id]
-        _, code, message, start = stored
-        if (workload.waiting_code, workload.waiting_reason, workload.planned_start) != (code, message, start):
-            self.by_id[workload.id] = replace(workload, waiting_code=code, waiting_reason=message, planned_start=start)
+        _, code, message, start, nodes = stored
+        known = workload.waiting_code, workload.waiting_reason, workload.planned_start, workload.planned_nodes
+        if known != (code, message, start, nodes):
+            self.by_id[workload.id] = replace(
+                workload, waiting_code=code, waiting_reason=message, planned_start=start, planned_nodes=nodes
+            )
 
     def _note(self, workload_ids: Set[UUID]) -> None:
         if self._news is not None:

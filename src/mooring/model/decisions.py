@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -59,6 +60,8 @@ class Decision(NamedTuple):
     """The admission check, to be stored with the workload."""
     planned_start: datetime | None = None
     """The planned start of an unschedulable workload, if its pool plans starts."""
+    planned_nodes: Mapping[str, int] | None = None
+    """The nodes of the tasks that start then, with their numbers, by the present plan."""
 
     @property
     def has_new_code(self) -> bool:
@@ -72,8 +75,15 @@ class Decision(NamedTuple):
 
     @property
     def is_replanned(self) -> bool:
-        """True if its planned start differs from the stored one by more than a few seconds."""
+        """True if its planned start differs from the stored one by more than a few seconds, or is on other nodes."""
+        if self.start_to_store != self.workload.planned_start:
+            return True
+        return self.planned_start is not None and self.planned_nodes != self.workload.planned_nodes
+
+    @property
+    def start_to_store(self) -> datetime | None:
+        """The planned start, or the stored one if that differs by a few seconds only."""
         before, planned = self.workload.planned_start, self.planned_start
-        if before is None or planned is None:
-            return before is not planned
-        return abs(planned - before) >= _SAME_START
+        if before is None or planned is None or abs(planned - before) >= _SAME_START:
+            return planned
+        return before

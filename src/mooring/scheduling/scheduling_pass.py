@@ -292,7 +292,8 @@ class SchedulingPass:
         if not _may_wait(decision) or (planner.is_spent(workload.pool) and not renewed):
             return
         planned = planner.plan(workload, unplaced)
-        decisions[at] = decision._replace(planned_start=planned.start)
+        nodes = None if planned.start is None else planner.nodes_at(workload, planned.start)
+        decisions[at] = decision._replace(planned_start=planned.start, planned_nodes=nodes)
         if planned.why is not unplaced.unplanned:
             short[-1] = (at, replace(unplaced, unplanned=planned.why))
         planner.remember(decisions[at], unplaced)

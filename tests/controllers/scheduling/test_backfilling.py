@@ -113,6 +113,43 @@ async def test_short_work_goes_before_the_planned_start_and_long_work_waits_for_
     assert await harness.findings() == []
 
 
+async def test_the_nodes_of_a_planned_start_are_stored_and_follow_the_plan(
+    harness: Harness, loop: SchedulingLoop, hands: Hands
+):
+    ids = {name: await harness.node(name, cpu=4) for name in ("n1", "n2")}
+    running = [await job(harness, name, 4, HOUR) for name in ("first", "second")]
+    await settle(loop)
+    await start(harness, *running)
+    head = await job(harness, "head", 3, HOUR)
+    await settle(loop)
+    before = await planned(harness, head)
+    [node] = nodes = (await harness.workload(head)).planned_nodes
+    assert nodes == {node: 1}
+    # The start stays the same, but it is on the other node now.
+    await harness.drain(ids[node])
+    await job(harness, "another", 1, HOUR)
+    await settle(loop)
+    [other] = ids.keys() - {node}
+    assert (await planned(harness, head), (await harness.workload(head)).planned_nodes) == (before, {other: 1})
+    version = (await harness.workload(head)).updated_at
+    hands.time += timedelta(seconds=60)
+    await job(harness, "one more", 1, HOUR)
+    await settle(loop)
+    assert (await harness.workload(head)).updated_at == version
+
+
+@on_sqlite
+async def test_a_planned_gang_has_the_number_of_its_tasks_on_each_node(harness: Harness, loop: SchedulingLoop):
+    for name, cpu in (("n1", 4), ("n2", 2)):
+        await harness.node(name, cpu=cpu)
+    running = [await job(harness, "first", 4, HOUR), await job(harness, "second", 2, HOUR)]
+    await settle(loop)
+    await start(harness, *running)
+    gang = await harness.submit("gang", replicas=6, gang=True, schedule=ScheduleOptions(time_limit_seconds=HOUR))
+    await settle(loop)
+    assert (await harness.workload(gang)).planned_nodes == {"n1": 4, "n2": 2}
+
+
 async def test_work_held_back_by_a_plan_starts_when_the_planned_work_is_cancelled(
     harness: Harness, loop: SchedulingLoop
 ):

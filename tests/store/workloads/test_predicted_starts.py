@@ -9,6 +9,7 @@ from mooring.clock import now
 from mooring.store.views import start_errors
 from mooring.store.views import workloads as views
 from mooring.store.workloads import pending
+from mooring.store.workloads.pending import PlannedStart
 from mooring.wire.workloads.workloads import StartView
 from tests.store.harness import Harness
 
@@ -32,19 +33,21 @@ async def test_a_start_that_is_replaced_by_a_later_one_keeps_the_first_and_count
     assert (found.estimated_at, found.first_at, found.moves) == (first, first, 0)
     # Earlier is no slip; a planned start later than the estimate is one.
     await harness.database.write(lambda c: pending.note_estimated(c, {job: first - HOUR / 2}))
-    await harness.database.write(lambda c: pending.note_planned(c, {job: first + HOUR}, now()))
+    await harness.database.write(lambda c: pending.note_planned(c, {job: PlannedStart(first + HOUR, {"n1": 1})}, now()))
     found = await start(harness, job)
     assert (found.planned_at, found.first_at, found.moves) == (first + HOUR, first, 1)
+    assert found.nodes == {"n1": 1}
     # A plan that is dropped and made again later has moved as well.
     await harness.database.write(lambda c: pending.note_planned(c, {job: None}, now()))
-    assert (await start(harness, job)).moves == 1
-    await harness.database.write(lambda c: pending.note_planned(c, {job: first + 2 * HOUR}, now()))
+    found = await start(harness, job)
+    assert (found.planned_at, found.nodes, found.moves) == (None, {}, 1)
+    await harness.database.write(lambda c: pending.note_planned(c, {job: PlannedStart(first + 2 * HOUR, None)}, now()))
     assert (await start(harness, job)).moves == 2
 
 
 async def test_work_that_exceeds_its_own_limit_has_no_predicted_start(harness: Harness):
     job = await harness.submit("job")
-    await harness.database.write(lambda c: pending.note_planned(c, {job: now() + HOUR}, now()))
+    await harness.database.write(lambda c: pending.note_planned(c, {job: PlannedStart(now() + HOUR, None)}, now()))
     violation = {"slot": "cpu", "requested": 5000, "limit": 4000}
     reason = {"code": "user-quota-exceeded", "cure": "change", "message": "", "details": {"violations": [violation]}}
     await harness.set(job, reason=reason, estimated_start_at=now() + HOUR)

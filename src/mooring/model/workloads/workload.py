@@ -120,6 +120,8 @@ class Workload(PlacementOptions):
     """The code of that reason."""
     planned_start: datetime | None = None
     """The latest start by the last stored plan."""
+    planned_nodes: Mapping[str, int] | None = None
+    """The nodes of the tasks that start then, with their numbers."""
     constraints: Constraints = NO_CONSTRAINTS
     gates: tuple[str, ...] = ()
     """Scheduling gates: it is not tried until all are lifted."""

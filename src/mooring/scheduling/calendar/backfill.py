@@ -285,6 +285,11 @@ class Planner:
         self.pass_over(workload)
         return planned
 
+    def nodes_at(self, workload: Workload, start: datetime) -> dict[str, int]:
+        """Return the nodes of the tasks whose start is planned for this moment, with their numbers."""
+        rows = self._cluster.timeline.tasks_by_row(workload.pool, workload.id, seconds_of(start))
+        return {self._cluster.node(row).name: tasks for row, tasks in rows.items()}
+
     def pass_over(self, workload: Workload) -> None:
         """Note that a workload has no planned start, so that plans made before it gets one stand."""
         self._passed_over[workload.id] = None

@@ -328,6 +328,15 @@ class Timeline(CapacityQueries):
             if key in self._promises
         ]
 
+    def tasks_by_row(self, pool: str, owner: UUID, start: int) -> dict[int, int]:
+        """Return the number of tasks by row whose start is planned for this moment."""
+        found: dict[int, int] = {}
+        for key in self._plans.get(pool, {}).get(owner, ()):
+            promise = self._promises.get(key)
+            if promise is not None and promise.start == start:
+                found[promise.row] = found.get(promise.row, 0) + promise.tasks
+        return found
+
     def suspend_plans(self, owners: Iterable[UUID]) -> list[Suspended]:
         """Take out and return the planned starts of workloads, to be resumed or discarded."""
         suspended: list[Suspended] = []

@@ -186,9 +186,8 @@ class _Batches:
         else:
             each = repeat(())
         feasible = placements.feasible
-        values = zip(
-            workloads, repeat(Outcome.PLACED), each, repeat(None), feasible, repeat(()), repeat(None), repeat(None)
-        )
+        none = repeat(None)
+        values = zip(workloads, repeat(Outcome.PLACED), each, none, feasible, repeat(()), none, none, none)
         decisions.extend(map(tuple.__new__, repeat(Decision), values))
         lacking = [index for index, (count, number) in enumerate(zip(counts, found, strict=False)) if number < count]
         for index in lacking:

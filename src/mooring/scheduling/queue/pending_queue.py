@@ -89,6 +89,8 @@ class PendingQueue:
         """By pool with backfill: the number of workloads lacking capacity that get a planned start."""
         self.starts: dict[UUID, datetime] = {}
         """The planned starts of the last passes."""
+        self._planned_nodes: dict[UUID, Mapping[str, int]] = {}
+        """Their nodes."""
         self._replanned: set[UUID] = set()
         """Workloads whose planned start may have changed."""
         self._replan: set[str] = set()
@@ -160,6 +162,7 @@ class PendingQueue:
     def forget(self, workload_id: UUID) -> None:
         """Remove a workload that is no longer pending; an unknown one is not an error."""
         self._take_out(workload_id)
+        self._planned_nodes.pop(workload_id, None)
         if self.starts.pop(workload_id, None) is not None:
             self._cluster.timeline.drop_plan(workload_id)
 
@@ -395,19 +398,18 @@ class PendingQueue:
             self._queue_head(group.shape_class.shape.pool).forget()
         group.reason, group.reason_revision, group.to_notify = reason, self._cluster.changes.revision, set()
         self._unexplained.pop(group, None)
-        return [
-            Decision(group.members[each], Outcome.WAITING, reason=reason, planned_start=self.starts.get(each))
-            for each in notified
-        ]
+        return [self._waiting(group, each) for each in notified]
 
     def replanned(self, excluded: Collection[UUID]) -> list[Decision]:
         """Return decisions for the workloads whose planned start changed in the last passes, except `excluded`."""
         homes = {each: group for each in self._replanned if each not in excluded and (group := self._home.get(each))}
         self._replanned = set()
-        return [
-            Decision(group.members[each], Outcome.WAITING, reason=group.reason, planned_start=self.starts.get(each))
-            for each, group in homes.items()
-        ]
+        return [self._waiting(group, each) for each, group in homes.items()]
+
+    def _waiting(self, group: Group, workload_id: UUID) -> Decision:
+        start, nodes = self.starts.get(workload_id), self._planned_nodes.get(workload_id)
+        workload = group.members[workload_id]
+        return Decision(workload, Outcome.WAITING, reason=group.reason, planned_start=start, planned_nodes=nodes)
 
     def _add_to_group(self, workload: Workload, unplaced: UnplacedTasks, profile: Profile, eager: bool) -> None:
         group = self._home.get(workload.id)
@@ -438,13 +440,18 @@ class PendingQueue:
                 self._replan.add(pool)
 
     def _note_start(self, decision: Decision) -> None:
-        workload, planned = decision.workload, decision.planned_start
-        if planned != self.starts.get(workload.id) or workload.planned_start != planned:
+        workload, planned, nodes = decision.workload, decision.planned_start, decision.planned_nodes
+        known = self.starts.get(workload.id), self._planned_nodes.get(workload.id)
+        if (planned, nodes) != known or (planned, nodes) != (workload.planned_start, workload.planned_nodes):
             self._replanned.add(workload.id)
         if planned is not None:
             self.starts[workload.id] = planned
         else:
             self.starts.pop(workload.id, None)
+        if nodes is not None:
+            self._planned_nodes[workload.id] = nodes
+        else:
+            self._planned_nodes.pop(workload.id, None)
 
     def _hold(self, workload: Workload, awaits: Awaits) -> None:
         """Hold a workload that admission refused until its tenants change or its time comes.

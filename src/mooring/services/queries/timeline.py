@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import Amounts
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.capacity_forecast import (
     BOOKED,
     PLANNED,
@@ -17,7 +19,6 @@ from mooring.scheduling.calendar.capacity_forecast import (
     capacity_forecast,
 )
 from mooring.scheduling.calendar.seconds import seconds_of
-from mooring.scheduling.cluster.arrays import Rows
 from mooring.wire.cluster.timeline import ForecastView, SlotForecast, TimelineView
 
 MAX_POINTS = 50_000
@@ -46,9 +47,10 @@ def timeline_view(
     for pool in pools:
         rows = cluster.rows_of_pool(pool)
         if by_node:
+            planned = _planned_by_node(mirror, pool)
             for row in sorted(rows.tolist(), key=lambda row: cluster.node(row).name):
-                own: Rows = rows[rows == row]
-                views.append(_view(pool, cluster.node(row).name, 1, capacity_forecast(cluster, own, seconds, steps)))
+                name, own = cluster.node(row).name, rows[rows == row]
+                views.append(_view(pool, name, 1, capacity_forecast(cluster, own, seconds, steps, planned[name])))
         else:
             seen = capacity_forecast(cluster, rows, seconds, steps, _planned(mirror, pool))
             views.append(_view(pool, None, int(cluster.ready[rows].sum()), seen))
@@ -56,14 +58,29 @@ def timeline_view(
 
 
 def _planned(mirror: Mirror, pool: str) -> list[Window]:
-    """Return the stored planned starts; only the leader knows their nodes."""
-    found = []
+    """Return the stored planned starts of all tasks."""
+    return [_window(workload, start, len(workload.tasks)) for workload, start in _with_planned_start(mirror, pool)]
+
+
+def _planned_by_node(mirror: Mirror, pool: str) -> Mapping[str, list[Window]]:
+    """Return the stored planned starts by node. Tasks that start later than the first ones have no node yet."""
+    found: dict[str, list[Window]] = defaultdict(list)
+    for workload, start in _with_planned_start(mirror, pool):
+        for node, tasks in (workload.planned_nodes or {}).items():
+            found[node].append(_window(workload, start, tasks))
+    return found
+
+
+def _with_planned_start(mirror: Mirror, pool: str) -> Iterator[tuple[Workload, datetime]]:
     for workload in mirror.queue.values():
         if workload.pool == pool and workload.planned_start is not None:
-            start, seconds = seconds_of(workload.planned_start), workload.longest_seconds
-            amounts: Amounts = {name: amount * len(workload.tasks) for name, amount in workload.request.items()}
-            found.append(Window(start, None if seconds is None else start + seconds, amounts))
-    return found
+            yield workload, workload.planned_start
+
+
+def _window(workload: Workload, planned_start: datetime, tasks: int) -> Window:
+    start, seconds = seconds_of(planned_start), workload.longest_seconds
+    amounts: Amounts = {name: amount * tasks for name, amount in workload.request.items()}
+    return Window(start, None if seconds is None else start + seconds, amounts)
 
 
 def _view(pool: str, node: str | None, nodes: int, seen: CapacityForecast) -> ForecastView:

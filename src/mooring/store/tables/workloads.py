@@ -81,6 +81,8 @@ workloads = Table(
     Column("timeslot_id", Id),
     # Planned start as of the last scheduling pass.
     Column("planned_start_at", UtcDateTime),
+    # The nodes of the tasks that start then, by name with their numbers.
+    Column("planned_nodes", json_type()),
     # Estimated start as of the last scheduling pass; no guarantee.
     Column("estimated_start_at", UtcDateTime),
     # The first planned or estimated start, and how often a stored start was replaced by a later one.

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
+from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -65,6 +66,7 @@ PLACEMENT_COLUMNS = [
         "parallel",
         "time_limit_seconds",
         "planned_start_at",
+        "planned_nodes",
         "singleton",
         "timeslot_id",
         "revision",
@@ -117,6 +119,7 @@ _STORED_REASONS = select(
     workloads.c.reason["code"].as_string(),
     workloads.c.reason["message"].as_string(),
     workloads.c.planned_start_at,
+    workloads.c.planned_nodes,
 ).where(batch_sql.among(workloads.c.id))
 _CONSTRAINTS = Query(select(workloads.c.id, workloads.c.constraints).where(batch_sql.among(workloads.c.id)))
 _ADMISSION = batch_sql.Statement(
@@ -135,11 +138,12 @@ _PREDICTED = """
 """
 _PLANNED = batch_sql.Statement(
     f"""
-    UPDATE workloads AS w SET planned_start_at = i.planned_start_at, updated_at = {{now}},
+    UPDATE workloads AS w SET
+        planned_start_at = i.planned_start_at, planned_nodes = i.planned_nodes, updated_at = {{now}},
         {_PREDICTED.format(start="planned_start_at")}
     FROM {{rows}} i WHERE w.id = i.id AND w.ended_at IS NULL
     """,
-    {"id": "uuid", "planned_start_at": "timestamptz"},
+    {"id": "uuid", "planned_start_at": "timestamptz", "planned_nodes": "jsonb"},
     now="timestamptz",
 )
 _ESTIMATED = batch_sql.Statement(
@@ -225,12 +229,19 @@ def _to_place(
 
 
 class StoredReason(NamedTuple):
-    """Stored reason of a pending workload, and its planned start."""
+    """Stored reason of a pending workload, and its planned start with its nodes."""
 
     workload_id: UUID
     code: str | None
     message: str | None
     planned_start: datetime | None
+    planned_nodes: Mapping[str, int] | None
+
+
+class PlannedStart(NamedTuple):
+    at: datetime
+    nodes: Mapping[str, int] | None
+    """The nodes of the tasks that start then, with their numbers."""
 
 
 async def stored_reasons(connection: AsyncConnection, ids: Collection[UUID]) -> list[StoredReason]:
@@ -283,6 +294,7 @@ def as_workload(
         parallel=row.parallel,
         time_limit_seconds=row.time_limit_seconds,
         planned_start=row.planned_start_at,
+        planned_nodes=row.planned_nodes,
         stop_grace_seconds=row.stop_grace_seconds,
         dependencies=needs,
         behind=behind,
@@ -320,11 +332,12 @@ async def note_waiting(
     )
 
 
-async def note_planned(connection: AsyncConnection, starts: Mapping[UUID, datetime | None], now: datetime) -> None:
+async def note_planned(connection: AsyncConnection, starts: Mapping[UUID, PlannedStart | None], now: datetime) -> None:
     """Store the planned starts of workloads, None if no longer planned. No status changes, so there is no history."""
     if starts:
+        rows = [(id, None, None) if start is None else (id, start.at, start.nodes) for id, start in starts.items()]
         writes = batch_sql.Writes.on(connection)
-        writes.add(_PLANNED, sorted(starts.items()), now=now)
+        writes.add(_PLANNED, sorted(rows, key=itemgetter(0)), now=now)
         await writes.execute(connection)
 
 

@@ -17,7 +17,7 @@ class SlotForecast(Answer):
     """The maximum in each step, by known ends; work without an end runs on."""
     booked: list[int]
     planned: list[int]
-    """Of pending work with a planned start; by pool only, since its nodes may still change."""
+    """Of pending work with a planned start; by node on the nodes of the present plan, which may still change."""
     free: list[int]
     """The minimum in each step."""
 

@@ -113,6 +113,7 @@ def create() -> None:
         sa.Column("singleton", sa.String(length=63), nullable=True),
         sa.Column("timeslot_id", Id(), nullable=True),
         sa.Column("planned_start_at", UtcDateTime(), nullable=True),
+        sa.Column("planned_nodes", json_type(), nullable=True),
         sa.Column("estimated_start_at", UtcDateTime(), nullable=True),
         sa.Column("first_start_at", UtcDateTime(), nullable=True),
         sa.Column("start_moves", sa.Integer(), server_default=sa.text("0"), nullable=False),
