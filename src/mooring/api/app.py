@@ -15,6 +15,7 @@ from mooring.api.middleware.client_address import trusted_hosts
 from mooring.api.middleware.outermost import RequestMiddleware
 from mooring.api.routes.cluster import (
     api_documentation,
+    capacity,
     console,
     defragmentation,
     events,
@@ -98,6 +99,7 @@ EVERYTHING = (
     quarantine.router,
     join_tokens.router,
     pools.router,
+    capacity.router,
     defragmentation.router,
     scaling.router,
     accounting.router,

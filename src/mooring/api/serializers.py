@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -72,7 +73,7 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         priority=row.priority,
         labels=dict(row.labels),
         reason=dict(row.reason) if row.reason is not None else None,
-        start=None if row.position is None else start_view(row, row.position, now()),
+        start=start_view(row, now()) if row.status == WorkloadStatus.PENDING else None,
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
@@ -154,15 +155,16 @@ _WAITS_FOR: Mapping[str, WaitsFor] = {
 """The cause of a wait, by the code of the reason."""
 
 
-def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:
+def start_view(row: WorkloadRow, at: datetime) -> StartView:
     waits_for, later = _waits_for(row.reason or {}), not_before(row, at)
     unless = needed_change(row.reason)
     planned = row.planned_start_at if unless is None else None
     estimated = row.estimated_start_at if later is None and _is_estimated(row, waits_for, at) else None
     start, limit = planned or estimated, row.time_limit_seconds
     return StartView(
-        position=position,
+        position=row.position,
         planned_at=planned,
+        nodes=dict(row.planned_nodes or {}) if planned is not None else {},
         estimated_at=estimated,
         ends_at=None if start is None or limit is None else start + timedelta(seconds=limit),
         # Work that returns to the queue is predicted again.
@@ -377,7 +379,9 @@ def node_view(row: NodeRow) -> NodeView:
     )
 
 
+@lru_cache(maxsize=4096)
 def slot_view(name: str, row: SlotRow) -> SlotView:
+    """Return the amounts as text. Many nodes have the same, so those of large clusters are formatted once."""
     write = slot_type(name).format
     return SlotView(
         capacity=write(row.capacity),

@@ -23,10 +23,14 @@ from mooring.wire.workloads.workloads import (
 )
 
 
-async def listed(services: Services, selection: Selection, order: Order, *, limit: int, offset: int) -> WorkloadList:
+async def listed(
+    services: Services, selection: Selection, order: Order, *, limit: int, offset: int, with_positions: bool = True
+) -> WorkloadList:
     """Return a page of the selected workloads."""
     async with services.database.read() as connection:
-        rows, total = await views.page(connection, selection, order, limit=limit, offset=offset)
+        rows, total = await views.page(
+            connection, selection, order, limit=limit, offset=offset, with_positions=with_positions
+        )
     return WorkloadList(workloads=[workload_view(row) for row in rows], total=total, limit=limit, offset=offset)
 
 

@@ -146,7 +146,7 @@ def start_text(start: Start | StartView | None) -> str:
     elif start.estimated_at is not None:
         expected = f"about {age(now, until=start.estimated_at)}"
     else:
-        expected = f"#{start.position:,}"
+        expected = "" if start.position is None else f"#{start.position:,}"
     slip = slip_text(start.first_at, start.moves, start.planned_at or start.estimated_at)
     return f"{expected}, {slip}" if slip else expected
 

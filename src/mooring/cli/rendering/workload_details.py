@@ -174,7 +174,7 @@ def _start(detail: WorkloadDetail) -> str:
     if start.unless is not None:
         return f"cannot start unless {start.unless}"
     parts = [
-        f"position {start.position:,} in the queue of its pool",
+        "" if start.position is None else f"position {start.position:,} in the queue of its pool",
         "" if start.planned_at is None else f"planned for {instant(start.planned_at)} {_certainty(start)}",
         "" if start.estimated_at is None else f"about {instant(start.estimated_at)}, an estimate",
         slip_text(start.first_at, start.moves, start.planned_at or start.estimated_at),

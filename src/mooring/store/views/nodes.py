@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -84,6 +85,9 @@ class PoolRow:
     learned_demand: Sequence[CommonRequest] = ()
     has_devices: bool = False
     """Whether one of its nodes has GPUs."""
+
+
+_FIELDS = {field.name for field in fields(NodeRow)}
 
 
 async def all_nodes(connection: AsyncConnection, *, pool: str | None = None) -> list[NodeRow]:
@@ -165,9 +169,11 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
     slots = await _slots(connection, selected)
     named = await devices.by_node(connection, selected)
     counts = await _task_counts(connection, selected)
+    columns = _FIELDS - {"slots", "devices", "tasks", "taints"}
+    values = attrgetter(*columns)
     return [
         NodeRow(
-            **{name: value for name, value in row._mapping.items() if name not in ("taints", "created_at")},
+            **dict(zip(columns, values(row), strict=True)),
             taints=timed_taints(row),
             slots=slots[row.id],
             devices=named.get(row.id, {}),

@@ -29,7 +29,7 @@ from mooring.store.views.visibility import shown_to
 from mooring.store.workloads.arrays import deferred_count, deferred_status, rows_ahead
 from mooring.store.workloads.option_columns import decode_options
 
-SortKey = Literal["created_at", "name", "status", "priority"]
+SortKey = Literal["created_at", "name", "status", "priority", "start"]
 
 # Enough for all current tasks (only arrays have more than 1000) and the newest replaced ones.
 _MAX_TASKS = 1200
@@ -64,6 +64,7 @@ class WorkloadRow(PlacementOptions):
     predicts: bool
     """Its pool plans with predicted run times."""
     planned_start_at: datetime | None
+    planned_nodes: Mapping[str, int] | None
     estimated_start_at: datetime | None
     first_start_at: datetime | None
     start_moves: int
@@ -168,6 +169,8 @@ class Selection:
     removed: bool = False
     ended_since: datetime | None = None
     """Exclude workloads that ended before this time."""
+    starts_after: datetime | None = None
+    """Only pending workloads whose planned or estimated start is later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +199,24 @@ def not_before(row: WorkloadRow, at: datetime) -> datetime | None:
 
 
 async def page(
-    connection: AsyncConnection, selection: Selection, order: Order, *, limit: int, offset: int
+    connection: AsyncConnection,
+    selection: Selection,
+    order: Order,
+    *,
+    limit: int,
+    offset: int,
+    with_positions: bool = True,
 ) -> tuple[list[WorkloadRow], int]:
-    """Return one page of the selected workloads, and their total number."""
-    conditions = _conditions(selection)
+    """Return one page of the selected workloads, and their total number.
+
+    The ids come first: to sort whole rows takes several times as long. Positions take longer still in a long queue.
+    """
+    conditions, ordering = _conditions(selection), _ordering(order)
     total = (await connection.execute(select(func.count()).select_from(workloads).where(*conditions))).scalar_one()
-    rows = await connection.execute(
-        _WORKLOADS.where(*conditions).order_by(*_ordering(order)).limit(limit).offset(offset)
-    )
-    return await _counted(connection, rows.all()), int(total)
+    chosen = select(workloads.c.id).where(*conditions).order_by(*ordering).limit(limit).offset(offset)
+    ids = (await connection.execute(chosen)).scalars().all()
+    rows = await connection.execute(_WORKLOADS.where(batch_sql.among(workloads.c.id, ids)).order_by(*ordering))
+    return await _counted(connection, rows.all(), with_positions=with_positions), int(total)
 
 
 async def by_id(connection: AsyncConnection, workload_id: UUID) -> WorkloadRow | None:
@@ -335,7 +347,9 @@ async def wait_state(connection: AsyncConnection, workload_id: UUID) -> WaitStat
     return WaitState(row.status, row.ended_at is not None, row.version) if row is not None else None
 
 
-async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[WorkloadRow]:
+async def _counted(
+    connection: AsyncConnection, rows: Sequence[AnyRow], *, with_positions: bool = True
+) -> list[WorkloadRow]:
     """Return the workloads with their task counts and queue positions, each read once for all rows."""
     counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
     members: dict[UUID, Counter[str]] = {row.id: Counter() for row in rows}
@@ -354,7 +368,8 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
             tried_at[workload_id] = min(at, tried_at.get(workload_id, at))
     alive = [row.id for row in rows if row.ended_at is None]
     trouble = await troubles(connection, alive, now()) if alive else {}
-    line = await _positions(connection, [row.id for row in rows if row.status == WorkloadStatus.PENDING])
+    pending = [row.id for row in rows if row.status == WorkloadStatus.PENDING] if with_positions else []
+    line = await _positions(connection, pending)
     return [
         WorkloadRow(
             **{**row._asdict(), **decode_options(row)},
@@ -378,8 +393,11 @@ async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[U
     """
     if not ids:
         return {}
-    found = await _POSITIONS.rows(connection, ids=ids)
-    return {row.id: row.position for row in found}
+    found: dict[UUID, int] = {}
+    for pool_id, sequencer in await _SEQUENCERS.rows(connection, ids=ids):
+        query = _POSITIONS.get(sequencer, _RANKED_POSITIONS)
+        found |= {row.id: row.position for row in await query.rows(connection, pool_id=pool_id, ids=ids)}
+    return found
 
 
 def _tasks() -> Select[Any]:
@@ -419,6 +437,7 @@ _WORKLOADS: Select[Any] = (
         workloads.c.private,
         workloads.c.starts_at,
         workloads.c.planned_start_at,
+        workloads.c.planned_nodes,
         workloads.c.estimated_start_at,
         workloads.c.first_start_at,
         workloads.c.start_moves,
@@ -494,26 +513,40 @@ def _counts() -> Select[Any]:
 _COUNTS = Query(_counts())
 
 
-def _positions_in_queues() -> Select[Any]:
-    own, sequencer = workloads.c, func.coalesce(pools.c.options["sequencer"].as_string(), PoolPolicy("").sequencer)
-    of_user = func.row_number().over(
-        partition_by=(own.pool_id, own.priority, own.user_id), order_by=(own.created_at, own.id)
-    )
-    last_first = func.row_number().over(partition_by=own.pool_id, order_by=(own.created_at.desc(), own.id.desc()))
-    order_key = case((sequencer == "fifo", 0), (sequencer == "lifo", last_first), else_=of_user).label("order_key")
-    pending = (
-        select(own.id, own.pool_id, own.priority, own.created_at, order_key)
-        .join(pools, pools.c.id == own.pool_id)
-        .where(own.status == WorkloadStatus.PENDING)
-        .subquery()
-    )
-    queue_order = (pending.c.priority.desc(), pending.c.order_key, pending.c.created_at, pending.c.id)
-    position = func.row_number().over(partition_by=pending.c.pool_id, order_by=queue_order)
-    queue = select(pending.c.id, position.label("position")).subquery()
-    return select(queue.c.id, queue.c.position).where(batch_sql.among(queue.c.id))
+def _sequencers() -> Select[Any]:
+    sequencer = func.coalesce(pools.c.options["sequencer"].as_string(), PoolPolicy("").sequencer)
+    of_ids = workloads.join(pools, pools.c.id == workloads.c.pool_id)
+    return select(pools.c.id, sequencer).distinct().select_from(of_ids).where(batch_sql.among(workloads.c.id))
 
 
-_POSITIONS = Query(_positions_in_queues())
+_SEQUENCERS = Query(_sequencers())
+_PENDING = select(workloads.c.id, workloads.c.priority, workloads.c.created_at).where(
+    workloads.c.pool_id == bindparam("pool_id"),
+    workloads.c.status == WorkloadStatus.PENDING,
+)
+
+
+def _positions_by(pending: Select[Any], *order: ColumnElement[Any]) -> Select[Any]:
+    placed = pending.add_columns(func.row_number().over(order_by=order).label("position")).subquery()
+    return select(placed.c.id, placed.c.position).where(batch_sql.among(placed.c.id))
+
+
+def _ranked_positions() -> Select[Any]:
+    own = workloads.c
+    rank = func.row_number().over(partition_by=(own.priority, own.user_id), order_by=(own.created_at, own.id))
+    ranked = _PENDING.add_columns(rank.label("rank")).subquery()
+    return _positions_by(select(ranked), ranked.c.priority.desc(), ranked.c.rank, ranked.c.created_at, ranked.c.id)
+
+
+_PRIORITY, _CREATED_AT, _ID = workloads.c.priority, workloads.c.created_at, workloads.c.id
+_POSITIONS = {
+    "fifo": Query(_positions_by(_PENDING, _PRIORITY.desc(), _CREATED_AT, _ID)),
+    "lifo": Query(_positions_by(_PENDING, _PRIORITY.desc(), _CREATED_AT.desc(), _ID.desc())),
+}
+_RANKED_POSITIONS = Query(_ranked_positions())
+
+
+_starts_at = func.coalesce(workloads.c.planned_start_at, workloads.c.estimated_start_at)
 
 
 def _conditions(selection: Selection) -> list[ColumnElement[bool]]:
@@ -534,13 +567,15 @@ def _conditions(selection: Selection) -> list[ColumnElement[bool]]:
         conditions.append(workloads.c.name.icontains(selection.name_part, autoescape=True))
     if selection.pool is not None:
         conditions.append(workloads.c.pool_id.in_(select(pools.c.id).where(pools.c.name == selection.pool)))
+    if selection.starts_after is not None:
+        conditions += [workloads.c.status == WorkloadStatus.PENDING, _starts_at > selection.starts_after]
     if selection.ended_since is not None:
         conditions.append(or_(workloads.c.ended_at.is_(None), workloads.c.ended_at >= selection.ended_since))
     return conditions
 
 
 def _ordering(order: Order) -> list[ColumnElement[Any]]:
-    key: ColumnElement[Any] = workloads.c[order.by]
+    key: ColumnElement[Any] = _starts_at if order.by == "start" else workloads.c[order.by]
     if order.by == "status" and order.status_ranks is not None:
         key = case(dict(order.status_ranks), value=workloads.c.status, else_=len(order.status_ranks))
     # The id breaks ties, newest first because ids grow with time, so that pages do not overlap.

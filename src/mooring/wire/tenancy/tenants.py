@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from mooring.wire.fields import (
     INT32_MAX,
@@ -170,7 +170,9 @@ class PolicyRules(Request):
 
 class PolicyRequest(Request):
     name: Name
-    rules: Annotated[dict[ShortText, Any], Field(max_length=64)] = {}
+    rules: Annotated[
+        dict[ShortText, Any], Field(max_length=64), WithJsonSchema(PolicyRules.model_json_schema(), mode="validation")
+    ] = {}
 
 
 class PolicyChange(Request):

@@ -65,10 +65,14 @@ class ScaleRequest(Request):
 class StartView(Answer):
     """The expected start of a pending workload."""
 
-    position: int
-    """The position in the queue of its pool; 1 is next. Approximate in pools other than `fifo` and `lifo`."""
+    position: int | None = None
+    """The position in the queue of its pool; 1 is next. Approximate in pools other than `fifo` and `lifo`. None: a list
+    without positions was requested."""
     planned_at: datetime | None = None
     """The latest start by the plan of its pool."""
+    nodes: dict[str, int] = {}
+    """The nodes of the tasks that start at `planned_at`, with their numbers, by the present plan: others may be chosen
+    then."""
     estimated_at: datetime | None = None
     """The estimated start if nothing else is submitted; not a guarantee.
 

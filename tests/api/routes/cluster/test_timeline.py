@@ -125,6 +125,57 @@ async def test_the_timeline_has_steps_by_pool_or_by_node(world: World):
     by_node = (await world.client.get("/api/timeline", params=query | {"nodes": "true"}, headers=ada)).json()
     free = {each["node"]: each["slots"][0]["free"][0] for each in by_node["outlooks"]}
     assert free == {"n1": 0, "n2": 8000}
+    # A planned start takes its part of the nodes that are planned for it.
+    await world.submit(ada, name="planned", containers=CONTAINERS, time=3600)
+    values = {"planned_start_at": now() + timedelta(hours=2.5), "planned_nodes": {"n2": 1}}
+    stored = update(workloads).where(workloads.c.name == "planned").values(**values)
+    await world.services.database.write(partial(_execute, stored))
+    by_node = (await world.client.get("/api/timeline", params=query | {"nodes": "true"}, headers=ada)).json()
+    slots = {each["node"]: each["slots"][0] for each in by_node["outlooks"]}
+    assert (slots["n1"]["planned"], slots["n2"]["planned"]) == ([0, 0, 0, 0], [0, 0, 8000, 8000])
+    assert slots["n2"]["free"] == [8000, 8000, 0, 0]
     assert (await world.client.get("/api/timeline?pool=nowhere", headers=ada)).status_code == 404
     assert (await world.client.get("/api/timeline?hours=9999", headers=ada)).status_code == 422
     assert (await world.client.get("/api/timeline")).status_code == 401
+
+
+@on_sqlite
+async def test_work_that_starts_soon_is_listed_in_the_order_of_its_starts(world: World):
+    ada = await world.user("ada")
+    starts: dict[str, dict[str, object]] = {
+        "late": {"planned_start_at": now() + timedelta(hours=2)},
+        "soon": {"estimated_start_at": now() + timedelta(hours=1)},
+        "past": {"estimated_start_at": now() - timedelta(hours=1)},
+        "unknown": {},
+    }
+    for name, values in starts.items():
+        await world.submit(ada, name=name)
+        if values:
+            stored = update(workloads).where(workloads.c.name == name).values(**values)
+            await world.services.database.write(partial(_execute, stored))
+    query = {"starting": "true", "sort": "start"}
+    found = (await world.client.get("/api/workloads", params=query, headers=ada)).json()
+    assert ([each["name"] for each in found["workloads"]], found["total"]) == (["soon", "late"], 2)
+
+
+@on_sqlite
+async def test_a_list_without_positions_has_the_starts(world: World):
+    ada = await world.user("ada")
+    await world.submit(ada, name="waiting")
+    for asked, position in (("true", 1), ("false", None)):
+        found = (await world.client.get("/api/workloads", params={"positions": asked}, headers=ada)).json()
+        [workload] = found["workloads"]
+        assert (workload["start"]["position"], workload["start"]["waits_for"]) == (position, "room")
+
+
+async def test_positions_follow_the_sequencer_of_the_pool(world: World):
+    ada, ben, admin = await world.user("ada"), await world.user("ben"), await world.admin()
+    for name, user in (("a1", ada), ("a2", ada), ("b1", ben)):
+        await world.submit(user, name=name)
+    positions = {"fifo": [1, 2, 3], "lifo": [3, 2, 1], "fair_queue": [1, 3, 2]}
+    for sequencer, expected in positions.items():
+        changed = await world.client.patch("/api/pools/simulated", json={"sequencer": sequencer}, headers=admin)
+        assert changed.status_code == 204
+        query = {"everyone": "true", "sort": "name"}
+        found = (await world.client.get("/api/workloads", params=query, headers=admin)).json()["workloads"]
+        assert [each["start"]["position"] for each in found] == expected

@@ -67,7 +67,9 @@ router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=proble
 
 log = structlog.get_logger()
 
-Sort = Literal["created_at", "-created_at", "name", "-name", "status", "-status", "priority", "-priority"]
+Sort = Literal[
+    "created_at", "-created_at", "name", "-name", "status", "-status", "priority", "-priority", "start", "-start"
+]
 TaskState = Annotated[TaskStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 WaitFor = Literal["ended", "running", "changed"]
 
@@ -124,10 +126,16 @@ async def list_workloads(
     pool: Annotated[Name | None, Query(description="Only workloads of this pool")] = None,
     all: All = False,
     active: Active = False,
+    starting: Annotated[
+        bool, Query(description="Only pending workloads with a planned or an estimated start that is ahead")
+    ] = False,
     everyone: Everyone = False,
     limit: Limit = 100,
     offset: Offset = 0,
     sort: Annotated[Sort, Query(description="Sort key; a leading `-` reverses the order")] = "-created_at",
+    positions: Annotated[
+        bool, Query(description="Include positions in the queue (`start.position`), which take long in a long queue")
+    ] = True,
 ) -> WorkloadList:
     """List the caller's workloads, without removed ones."""
     selection = Selection(
@@ -138,9 +146,10 @@ async def list_workloads(
         name_part=search,
         pool=pool,
         ended_since=services.now() if active else None if all else services.now() - RECENTLY,
+        starts_after=services.now() if starting else None,
     )
     order = Order(by=cast(SortKey, sort.removeprefix("-")), descending=sort.startswith("-"))
-    return await listed(services, selection, order, limit=limit, offset=offset)
+    return await listed(services, selection, order, limit=limit, offset=offset, with_positions=positions)
 
 
 @router.get("/{ref}", operation_id="get_workload", responses=problems(404))
