@@ -110,6 +110,20 @@ def test_many_tabs_of_one_browser_follow_the_events_over_one_connection(server: 
         ).to_be_visible()
 
 
+def test_a_page_reads_its_lists_once_when_it_is_opened(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/workloads")
+    log_in(page)
+    page.goto("about:blank")
+    read: list[str] = []
+    page.on("request", lambda request: read.append(request.url))
+    page.goto("/workloads")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Workloads")).to_be_visible()
+    expect(page.locator(".loading")).to_have_count(0)
+    page.wait_for_timeout(1000)
+    assert len([url for url in read if "/api/workloads?" in url]) == 1
+
+
 def test_the_output_of_many_tasks_is_followed_without_using_up_the_connections(
     server: Server, open_page: OpenPage
 ) -> None:
@@ -169,8 +183,15 @@ def test_a_pending_workload_shows_why_and_when(server: Server, open_page: OpenPa
     when = re.compile(r"^Waits for capacity: 0 of 3 nodes: .*\. Planned to start in \d+m \(\d\d \w+ \d{4}, ")
     expect(page.get_by_text(when)).to_be_visible()
     page.goto("/timeline?pool=simulated")
-    planned = page.get_by_role("button", name="afterwards")
+    planned = page.locator(".plans").get_by_role("button", name="afterwards")
     expect(planned).to_have_attribute("title", re.compile("^afterwards of admin, 1 task: planned for "))
+    # It is also on its node, which the plan knows.
+    with server.client() as client:
+        start = client.workload("afterwards").start
+    assert start is not None
+    [node] = start.nodes
+    there = page.locator(f".track[data-node='{node}'] .span.planned")
+    expect(there).to_have_attribute("title", re.compile(r"^afterwards of admin, .*; 1 task here by the present plan$"))
     page.goto("/sharing")
     mine = page.get_by_role("region", name="User admin").get_by_role("row").filter(has_text="cpu")
     expect(mine.get_by_role("img")).to_have_attribute(

@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
+from mooring.wire.cluster.pools import PoolChange
 from tests.console.conftest import OpenPage
 from tests.console.steps import log_in
 from tests.system.servers import Server
@@ -110,9 +111,9 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     option = page.get_by_role("listitem").filter(has_text="backfill.order")
     expect(option).to_contain_text("order in which other work fills gaps")
     option.get_by_role("button", name="Change").click()
-    page.get_by_role("dialog").get_by_label("Value").select_option("shortest")
+    page.get_by_role("dialog").get_by_label("backfill.order").select_option("shortest")
     page.get_by_role("button", name="Change it").click()
-    expect(option.locator("code")).to_have_text("shortest")
+    expect(option.locator(".value")).to_have_text("shortest")
     page.get_by_role("tab", name="secrets").click()
     page.get_by_role("button", name="Set a secret").click()
     page.get_by_label("Name", exact=True).fill("token")
@@ -134,6 +135,58 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     log_in(own, "grace", password)
     expect(own.get_by_role("tab", name="keypairs")).to_have_attribute("aria-selected", "true")
     expect(own.get_by_role("tab", name="servers")).to_have_count(0)
+
+
+def test_options_and_rules_of_every_type_are_set_in_forms(server: Server, open_page: OpenPage) -> None:
+    page = open_page("/admin?part=pools&name=simulated")
+    log_in(page)
+    dialog = page.get_by_role("dialog")
+
+    def change(option: str) -> None:
+        page.get_by_role("button", name=f"Change {option}", exact=True).click()
+
+    change("allowed_types")
+    dialog.get_by_role("checkbox", name="system").uncheck()
+    dialog.get_by_role("button", name="Change it").click()
+    expect(dialog).to_have_count(0)
+    change("weights")
+    dialog.get_by_role("button", name="Add to weights").click()
+    dialog.get_by_label("weights: name 1").fill("load")
+    dialog.get_by_label("weights: value 1").fill("3")
+    dialog.get_by_role("button", name="Change it").click()
+    expect(page.get_by_role("listitem").filter(has_text="weights").get_by_text("load 3", exact=True)).to_be_visible()
+    change("host_paths")
+    dialog.get_by_label("host_paths").fill("/srv/data\n/srv/models")
+    dialog.get_by_role("button", name="Change it").click()
+    expect(page.get_by_text("/srv/data, /srv/models", exact=True)).to_be_visible()
+    with server.client() as client:
+        pool = next(each for each in client.pools().pools if each.name == "simulated")
+        assert "system" not in pool.allowed_types
+        assert (pool.weights, list(pool.host_paths)) == ({"load": 3}, ["/srv/data", "/srv/models"])
+        client.change_pool("simulated", PoolChange(weights={}, host_paths=[]))
+    page.get_by_role("tab", name="policies").click()
+    page.get_by_role("button", name="New policy").click()
+    dialog.get_by_label("Name", exact=True).fill("short")
+    dialog.get_by_label("Source of max priority").select_option("set here")
+    dialog.get_by_label("max priority", exact=True).fill("50")
+    dialog.get_by_label("Source of limits").select_option("set here")
+    dialog.get_by_role("button", name="Add to limits").click()
+    dialog.get_by_label("limits: name 1").fill("cpu")
+    dialog.get_by_label("limits: value 1").fill("8")
+    dialog.get_by_role("button", name="Create it").click()
+    row = page.get_by_role("row").filter(has_text="short")
+    expect(row).to_contain_text("max priority 50")
+    expect(row).to_contain_text("limits cpu 8")
+    row.get_by_role("button", name="Change short").click()
+    dialog.get_by_label("Source of max priority").select_option("inherited")
+    dialog.get_by_label("Source of max tasks").select_option("no limit")
+    dialog.get_by_label("Source of rights").select_option("set here")
+    dialog.get_by_role("checkbox", name="private").check()
+    dialog.get_by_role("button", name="Change it").click()
+    expect(row).to_contain_text("rights private")
+    with server.client() as client:
+        [policy] = client.policies()
+        assert policy.rules == {"limits": {"cpu": "8"}, "max_tasks": None, "rights": ["private"]}
 
 
 def test_a_deployment_is_created_updated_and_rolled_back(open_page: OpenPage) -> None:

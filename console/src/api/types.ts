@@ -5,6 +5,7 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type ActionList = Schemas["ActionList"];
+export type CapacityList = Schemas["CapacityList"];
 export type Domain = Schemas["DomainView"];
 export type DrainPreview = Schemas["DrainPreview"];
 export type Explanation = Schemas["Explanation"];

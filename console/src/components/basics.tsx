@@ -125,6 +125,15 @@ export function Bar({ parts, label }: { parts: { value: number; tone: string; na
   );
 }
 
+/** An entry of a legend: the look of a class, and its name. */
+export function Key({ of, as = of }: { of: string; as?: string }) {
+  return (
+    <span>
+      <i className={of} /> {as}
+    </span>
+  );
+}
+
 export function Field({ name, children }: { name: string; children: ReactNode }) {
   return (
     <div className="field">

@@ -6,7 +6,8 @@ import { useEffect, useState, useSyncExternalStore } from "react";
 import { call, get, renewIfDue } from "../api/client";
 import * as session from "../api/session";
 import type { User } from "../api/types";
-import { Live, LiveState } from "./live";
+import { Loading } from "./basics";
+import { Live, LiveState, useBegun } from "./live";
 import { Palette } from "./palette";
 import { PAGES } from "./pages";
 import { subscribeTheme, theme, toggleTheme } from "./theme";
@@ -55,7 +56,7 @@ export function Layout() {
   }
 
   return (
-    <Live user={me?.id}>
+    <Live user={login ? session.userOf(login) : undefined}>
       <a className="skip" href="#main">
         Skip to the content
       </a>
@@ -104,13 +105,17 @@ export function Layout() {
             </button>
           </header>
           <main id="main" tabIndex={-1}>
-            <Outlet />
+            <Page />
           </main>
         </div>
       </div>
       {palette && <Palette onClose={() => setPalette(false)} onLogout={() => void logout()} />}
     </Live>
   );
+}
+
+function Page() {
+  return useBegun() ? <Outlet /> : <Loading />;
 }
 
 type Path = (typeof PAGES)[number]["path"];

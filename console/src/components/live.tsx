@@ -27,8 +27,15 @@ function keep(events: Event[]): void {
   for (const watcher of watchers) watcher();
 }
 
-/** Milliseconds between two readings of the same kind, however many events come. */
+/** Least milliseconds between two readings of the same kind, however many events come. */
 const PACE: Record<string, number> = { workload: 500, node: 3000 };
+/** After a reading, this many times as long passes before the next one: long ones are seldom. */
+const REST = 10;
+
+/** Return the milliseconds until the next reading of a kind, of which the last one took so many. */
+export function pause(key: string, took: number): number {
+  return Math.max(PACE[key] ?? 1000, took * REST);
+}
 
 export function staleKeys(events: Event[]): Set<string> {
   const keys = new Set<string>();
@@ -41,22 +48,32 @@ export function staleKeys(events: Event[]): Set<string> {
   return keys;
 }
 
-/** Read again; readings that are under way finish first, so that frequent events cannot starve slow ones. */
-async function refresh(client: QueryClient, key?: string): Promise<void> {
+/**
+ * Read again; readings that are under way finish first, so that frequent events cannot starve slow ones. A tab that is
+ * not looked at reads again when it is: the query client does so with all that is stale then.
+ */
+export async function refresh(client: QueryClient, key?: string): Promise<void> {
   const filters = key === undefined ? {} : { queryKey: [key] };
-  const busy = client.isFetching(filters) > 0;
+  if (document.hidden) {
+    await client.invalidateQueries({ ...filters, refetchType: "none" });
+    return;
+  }
+  const busy = new Set(client.getQueryCache().findAll({ ...filters, fetchStatus: "fetching" }));
   await client.invalidateQueries(filters, { cancelRefetch: false });
-  if (busy) await client.invalidateQueries(filters, { cancelRefetch: false });
+  if (busy.size) await client.invalidateQueries({ ...filters, predicate: (query) => busy.has(query) }, { cancelRefetch: false });
 }
 
 function paced(client: QueryClient): (keys: Iterable<string>) => void {
   const due = new Set<string>();
   const again = new Set<string>();
+  const took = new Map<string, number>();
 
   async function run(key: string): Promise<void> {
-    await new Promise((done) => setTimeout(done, PACE[key] ?? 1000));
+    await new Promise((done) => setTimeout(done, pause(key, took.get(key) ?? 0)));
     again.delete(key);
+    const began = performance.now();
     await refresh(client, key);
+    took.set(key, performance.now() - began);
     if (again.has(key)) void run(key);
     else due.delete(key);
   }
@@ -71,9 +88,23 @@ function paced(client: QueryClient): (keys: Iterable<string>) => void {
   };
 }
 
+/** The pages wait this long for the stream, since all that they read before it begins has to be read again. */
+const HEAD_START_MILLISECONDS = 300;
+const Begun = createContext(false);
+
+/** Whether the pages may begin to read. */
+export function useBegun(): boolean {
+  return useContext(Begun);
+}
+
 export function Live({ user, children }: { user: string | undefined; children: ReactNode }) {
   const client = useQueryClient();
   const [state, setState] = useState<StreamState>("off");
+  const [begun, setBegun] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setBegun(true), HEAD_START_MILLISECONDS);
+    return () => clearTimeout(timer);
+  }, []);
   useEffect(() => {
     if (user === undefined) return;
     const invalidate = paced(client);
@@ -84,11 +115,18 @@ export function Live({ user, children }: { user: string | undefined; children: R
         keep(events);
         invalidate(staleKeys(events));
       },
-      onGap: () => void refresh(client),
+      onGap: () => {
+        void refresh(client);
+        setBegun(true);
+      },
       onState: setState,
     });
   }, [client, user]);
-  return <State.Provider value={state}>{children}</State.Provider>;
+  return (
+    <State.Provider value={state}>
+      <Begun.Provider value={begun}>{children}</Begun.Provider>
+    </State.Provider>
+  );
 }
 
 export function LiveState() {

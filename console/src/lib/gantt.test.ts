@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Timeline, Timeslot, Workload } from "../api/types";
-import { fit, lanes, leastFree, plannedSpans, snapped, type Span, ticks } from "./gantt";
+import { byNode, fit, lanes, leastFree, plannedSpans, snapped, type Span, ticks } from "./gantt";
 
 const HOUR = 3_600_000;
 const START = Date.parse("2026-05-01T12:00:00Z");
@@ -65,5 +65,15 @@ describe("plannedSpans", () => {
       ["late", Date.parse("2026-05-01T14:00:00Z"), Date.parse("2026-05-01T16:00:00Z")],
     ]);
     expect(spans[0]?.detail).toBe("soon of ada, 2 tasks: estimated for 2026-05-01T13:00:00Z");
+  });
+
+  it("are on the nodes of the plan, with the number of tasks there", () => {
+    const start = { planned_at: "2026-05-01T14:00:00Z", ends_at: null, nodes: { a: 2, b: 1 } };
+    const work = { id: "w", name: "gang", user: "ada", replicas: 3, start } as unknown as Workload;
+    const found = byNode(plannedSpans([work], (at) => at));
+    expect([...found.keys()]).toEqual(["a", "b"]);
+    expect(found.get("a")?.map(({ kind, name, workload }) => [kind, name, workload])).toEqual([["planned", "gang", "w"]]);
+    expect(found.get("a")?.[0]?.detail).toContain("; 2 tasks here by the present plan");
+    expect(found.get("c")).toBeUndefined();
   });
 });

@@ -1,7 +1,7 @@
 /** The rows of the timeline: what a node does when, and what is free of it in a window. */
 
 import type { Node, Timeline, Timeslot, Workload } from "../api/types";
-import { amount } from "./format";
+import { amount, count } from "./format";
 
 export const HOURS = [6, 12, 24, 72, 168, 744] as const;
 
@@ -22,17 +22,35 @@ export interface Window {
   to: number;
 }
 
-/** The planned and estimated starts of pending work, the next ones first. Their nodes are chosen when they start. */
-export function plannedSpans(workloads: readonly Workload[], shown: (at: string) => string): Span[] {
+/** The planned or estimated start of a workload. */
+export interface Planned extends Span {
+  /** The nodes of the tasks that start then, with their numbers. */
+  nodes: Record<string, number>;
+}
+
+/** The planned and estimated starts of pending work, the next ones first. */
+export function plannedSpans(workloads: readonly Workload[], shown: (at: string) => string): Planned[] {
   return workloads
     .flatMap(({ id, name, user, replicas, start }) => {
       const at = start?.planned_at ?? start?.estimated_at;
       if (!at) return [];
-      const tasks = replicas === 1 ? "1 task" : `${replicas} tasks`;
-      const detail = `${name} of ${user}, ${tasks}: ${start?.planned_at ? "planned" : "estimated"} for ${shown(at)}`;
-      return [{ key: id, kind: "planned" as const, name, from: Date.parse(at), to: start?.ends_at ? Date.parse(start.ends_at) : null, detail, workload: id }];
+      const detail = `${name} of ${user}, ${count(replicas, "task")}: ${start?.planned_at ? "planned" : "estimated"} for ${shown(at)}`;
+      const to = start?.ends_at ? Date.parse(start.ends_at) : null;
+      return [{ key: id, kind: "planned" as const, name, from: Date.parse(at), to, detail, workload: id, nodes: start?.nodes ?? {} }];
     })
     .sort((a, b) => a.from - b.from);
+}
+
+/** The planned starts on each node. */
+export function byNode(plans: readonly Planned[]): Map<string, Span[]> {
+  const found = new Map<string, Span[]>();
+  for (const { nodes, ...span } of plans) {
+    for (const [node, tasks] of Object.entries(nodes)) {
+      const own = { ...span, key: `${span.key} ${node}`, detail: `${span.detail}; ${count(tasks, "task")} here by the present plan` };
+      found.set(node, [...(found.get(node) ?? []), own]);
+    }
+  }
+  return found;
 }
 
 /** Spans in as few lanes as possible, each lane without overlaps. */

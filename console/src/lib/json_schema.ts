@@ -12,6 +12,7 @@ export interface Schema {
   properties?: Record<string, Schema>;
   required?: string[];
   additionalProperties?: boolean | Schema;
+  patternProperties?: Record<string, Schema>;
   propertyNames?: Schema;
   items?: Schema;
   anyOf?: Schema[];

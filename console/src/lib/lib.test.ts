@@ -141,6 +141,11 @@ describe("lines of output", () => {
 describe("Resumption", () => {
   const line = (time: string, text: string) => ({ time, text });
 
+  it("keep the words of a notice that has no time", () => {
+    const [line] = new LineSplitter(3).push("simulated: nothing runs\n");
+    expect(line).toEqual({ task: 3, time: "", text: "simulated: nothing runs" });
+  });
+
   it("shows lines of the same moment once, also those that come after an interruption", () => {
     const resumption = new Resumption();
     resumption.begin();

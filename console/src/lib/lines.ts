@@ -29,11 +29,13 @@ export class LineSplitter {
 
   private line(text: string): Omit<Line, "number"> {
     const space = text.indexOf(" ");
-    const time = space < 0 ? text : text.slice(0, space);
+    const first = space < 0 ? text : text.slice(0, space);
+    // A notice of the server has no time.
+    const timed = first === "-" || !Number.isNaN(Date.parse(first));
     // Colours and cursor movements mean nothing outside of a terminal.
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed.
-    const shown = (space < 0 ? "" : text.slice(space + 1)).replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\r/g, "");
-    return { task: this.task, time: time === "-" ? "" : time, text: shown };
+    const shown = (!timed ? text : space < 0 ? "" : text.slice(space + 1)).replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\r/g, "");
+    return { task: this.task, time: timed && first !== "-" ? first : "", text: shown };
   }
 }
 

@@ -3,11 +3,13 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Loading } from "../components/basics";
 import { useMe } from "../components/layout";
+import { Tabs } from "../components/tabs";
 import { PARTS, type Part } from "../lib/parts";
 import { KeypairsPart, SecretsPart, VolumesPart } from "./admin_access";
 import { AuditPart, EventsPart, ServersPart } from "./admin_operations";
+import { PoliciesPart } from "./admin_policies";
 import { PoolsPart } from "./admin_pools";
-import { PoliciesPart, TenantsPart } from "./admin_tenants";
+import { TenantsPart } from "./admin_tenants";
 
 const FOR_USERS: readonly Part[] = ["keypairs", "secrets", "volumes", "events"];
 const FOR_TENANT_ADMINS: readonly Part[] = ["tenants", ...FOR_USERS];
@@ -27,13 +29,7 @@ export function Admin() {
           as {me.role} of {me.domain}/{me.project}
         </span>
       </header>
-      <div className="tabs" role="tablist" aria-label="Parts">
-        {allowed.map((each) => (
-          <button key={each} type="button" role="tab" id={`tab-${each}`} aria-selected={each === shown} aria-controls="part" onClick={() => void navigate({ search: { part: each } })}>
-            {each}
-          </button>
-        ))}
-      </div>
+      <Tabs label="Parts" panel="part" tabs={allowed} chosen={shown} onChoose={(next) => void navigate({ search: { part: next } })} />
       <div role="tabpanel" id="part" aria-labelledby={`tab-${shown}`} className="tab-panel">
         {shown === "tenants" && <TenantsPart admin={me.role === "admin"} />}
         {shown === "policies" && <PoliciesPart />}

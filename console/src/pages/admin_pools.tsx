@@ -5,48 +5,57 @@ import { useState } from "react";
 import { get } from "../api/client";
 import type { PoolList } from "../api/types";
 import { Empty, Loading, Panel, Problem } from "../components/basics";
-import { FormDialog } from "../components/form_dialog";
+import { Dialog } from "../components/dialog";
+import { SchemaInput } from "../components/schema_input";
 import { alternatives, isObject, resolve, type Schema } from "../lib/json_schema";
+import { initial, inWords } from "../lib/schema_fields";
 import { useChange } from "./admin_tenants";
 
 interface Description {
   components: { schemas: Record<string, Schema> };
 }
 
+/** The schemas of the API, with their explanations. */
+export function useDescription() {
+  return useQuery({
+    queryKey: ["openapi"],
+    queryFn: async ({ signal }) => {
+      const { schemas } = (await get<Description>("/openapi.json", undefined, signal)).components;
+      return { schemas, root: { $defs: schemas } as Schema };
+    },
+    staleTime: Number.POSITIVE_INFINITY,
+    refetchInterval: false,
+  });
+}
+
+/** Groups that are sent whole, since they can also be absent. */
+const WHOLE = new Set(["health"]);
+
 export interface Option {
   path: string[];
   about: string;
-  types: Schema[];
+  schema: Schema;
 }
 
 /** The options of a request, those of nested groups included. */
 export function options(root: Schema, schema: Schema, path: string[] = []): Option[] {
   return Object.entries(resolve(root, schema).properties ?? {}).flatMap(([name, property]) => {
-    const types = alternatives(root, property).filter((each) => each.type !== "null");
-    const group = types.find((each) => each.properties);
-    if (group && !path.length) return options(root, group, [name]);
-    const own = { path: [...path, name], about: resolve(root, property).description ?? "", types };
-    return [own];
+    const group = alternatives(root, property).find((each) => each.properties);
+    if (group && !path.length && !WHOLE.has(name)) return options(root, group, [name]);
+    return [{ path: [...path, name], about: resolve(root, property).description ?? "", schema: property }];
   });
 }
 
 export function PoolsPart({ name, onName }: { name: string | undefined; onName: (name: string) => void }) {
   const pools = useQuery({ queryKey: ["tenant", "pools"], queryFn: ({ signal }) => get<PoolList>("/api/pools", undefined, signal) });
-  const description = useQuery({
-    queryKey: ["openapi"],
-    queryFn: ({ signal }) => get<Description>("/openapi.json", undefined, signal),
-    staleTime: Number.POSITIVE_INFINITY,
-    refetchInterval: false,
-  });
-  const change = useChange();
+  const description = useDescription();
   const [search, setSearch] = useState("");
   const [chosen, setChosen] = useState<Option | null>(null);
   if (pools.error ?? description.error) return <Problem error={pools.error ?? description.error} />;
   if (!pools.data || !description.data) return <Loading />;
   const pool = pools.data.pools.find((each) => each.name === name) ?? pools.data.pools[0];
   if (!pool) return <Empty title="There is no pool yet." command="mooring pool create NAME" />;
-  const schemas = description.data.components.schemas;
-  const root: Schema = { $defs: schemas };
+  const { root, schemas } = description.data;
   const all = options(root, schemas.PoolChange ?? {}).filter((each) => `${each.path.join(".")} ${each.about}`.toLowerCase().includes(search.toLowerCase()));
   return (
     <Panel
@@ -69,23 +78,29 @@ export function PoolsPart({ name, onName }: { name: string | undefined; onName: 
               <strong>{option.path.join(".")}</strong>
               <p className="faint">{option.about}</p>
             </div>
-            <code>{shown(valueAt(pool, option.path))}</code>
+            <span className="value">{inWords(valueAt(pool, option.path))}</span>
             <button type="button" aria-label={`Change ${option.path.join(".")}`} onClick={() => setChosen(option)}>
               Change
             </button>
           </li>
         ))}
       </ul>
-      {chosen && (
-        <FormDialog
-          title={`${chosen.path.join(".")} of ${pool.name}`}
-          confirm="Change it"
-          fields={[{ name: "value", label: "Value", options: choices(chosen), value: text(valueAt(pool, chosen.path)), hint: chosen.about, kind: plain(chosen) ? "text" : "area" }]}
-          onSubmit={({ value = "" }) => change("PATCH", `/api/pools/${pool.name}`, body(pool, chosen, value))}
-          onClose={() => setChosen(null)}
-        />
-      )}
+      {chosen && <OptionDialog pool={pool} option={chosen} root={root} onClose={() => setChosen(null)} />}
     </Panel>
+  );
+}
+
+function OptionDialog({ pool, option, root, onClose }: { pool: PoolList["pools"][number]; option: Option; root: Schema; onClose: () => void }) {
+  const change = useChange();
+  const name = option.path.join(".");
+  const [value, setValue] = useState<unknown>(() => valueAt(pool, option.path) ?? initial(root, option.schema));
+  return (
+    <Dialog title={`${name} of ${pool.name}`} confirm="Change it" onConfirm={() => change("PATCH", `/api/pools/${pool.name}`, body(pool, option.path, value))} onClose={onClose}>
+      <p className="faint">{option.about}</p>
+      <div className="control">
+        <SchemaInput root={root} schema={option.schema} label={name} value={value} onChange={setValue} />
+      </div>
+    </Dialog>
   );
 }
 
@@ -93,33 +108,11 @@ function valueAt(pool: object, path: string[]): unknown {
   return path.reduce<unknown>((found, step) => (isObject(found) ? found[step] : undefined), pool);
 }
 
-function shown(value: unknown): string {
-  return value === undefined || value === null || value === "" ? "–" : text(value);
-}
-
-function text(value: unknown): string {
-  if (value === undefined || value === null) return "";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
-}
-
-function choices(option: Option): string[] | undefined {
-  const listed = option.types.flatMap((each) => each.enum ?? (each.type === "boolean" ? [true, false] : []));
-  return option.types.length === 1 && listed.length ? listed.map(String) : undefined;
-}
-
-function plain(option: Option): boolean {
-  return option.types.every((each) => each.type !== "object" && each.type !== "array");
-}
-
-/** A group that is not merged by the server is sent whole. */
-function body(pool: object, option: Option, value: string): Record<string, unknown> {
-  const types = option.types.flatMap((each) => each.type ?? []);
-  const whole = types.includes("boolean") || types.includes("object") || types.includes("array");
-  const numeric = (types.includes("integer") || types.includes("number")) && /^-?\d+$/.test(value);
-  const parsed: unknown = whole || numeric ? JSON.parse(value) : value;
-  const [first = "", second] = option.path;
-  if (second === undefined) return { [first]: parsed };
-  const present = valueAt(pool, [first]);
+/** Rules of preemption that are not sent have their defaults, so those that are set go with the one that changes. */
+function body(pool: object, path: string[], value: unknown): Record<string, unknown> {
+  const [first = "", second] = path;
+  if (second === undefined) return { [first]: value };
+  const present = first === "preemption" ? valueAt(pool, [first]) : undefined;
   const others = isObject(present) ? Object.fromEntries(Object.entries(present).filter(([, each]) => each !== null)) : {};
-  return { [first]: { ...(first === "preemption" || first === "health" ? others : {}), [second]: parsed } };
+  return { [first]: { ...others, [second]: value } };
 }

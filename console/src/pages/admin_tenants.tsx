@@ -1,10 +1,10 @@
-/** Users, projects with their members, domains and policies. */
+/** Users, projects with their members, and domains. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { call, get } from "../api/client";
-import type { Domain, Member, Policy, Project, User } from "../api/types";
-import { Ago, Empty, Loading, Panel, Problem, Status } from "../components/basics";
+import type { Domain, Member, Project, User } from "../api/types";
+import { Ago, Loading, Panel, Problem, Status } from "../components/basics";
 import { FormButton, Records, ShownOnce } from "../components/form_dialog";
 
 const ROLES = ["user", "domain-admin", "admin"] as const;
@@ -200,58 +200,6 @@ function Domains() {
           { name: "Active", cell: (each) => <Status value={each.active ? "READY" : "DOWN"} /> },
         ]}
       />
-    </Panel>
-  );
-}
-
-export function PoliciesPart() {
-  const { data, error } = useList<Policy[]>("policies", "/api/policies");
-  const change = useChange();
-  if (error) return <Problem error={error} />;
-  if (!data) return <Loading />;
-  const parsed = (text: string | undefined) => JSON.parse(text || "{}") as unknown;
-  return (
-    <Panel
-      title="Policies"
-      aside={
-        <FormButton
-          label="New policy"
-          title="New policy"
-          confirm="Create it"
-          fields={[
-            { name: "name", label: "Name", required: true },
-            { name: "rules", label: "Rules as JSON", kind: "area", value: "{}" },
-          ]}
-          onSubmit={({ name, rules }) => change("POST", "/api/policies", { name, rules: parsed(rules) })}
-        />
-      }
-    >
-      {data.length === 0 ? (
-        <Empty title="There is no policy. A policy bounds what tenants may submit:" command="mooring policy create short" />
-      ) : (
-        <Records
-          label="Policies"
-          rows={data}
-          id={(each) => each.name}
-          columns={[
-            { name: "Policy", cell: (each) => each.name },
-            { name: "Rules", cell: (each) => <code>{JSON.stringify(each.rules)}</code> },
-            { name: "Carriers", cell: (each) => each.carriers, number: true },
-            {
-              name: "Actions",
-              cell: (each) => (
-                <FormButton
-                  label="Change"
-                  title={`Change the policy ${each.name}`}
-                  confirm="Change it"
-                  fields={[{ name: "rules", label: "Rules as JSON", kind: "area", value: JSON.stringify(each.rules, null, 2) }]}
-                  onSubmit={({ rules }) => change("PATCH", `/api/policies/${each.name}`, { rules: parsed(rules) })}
-                />
-              ),
-            },
-          ]}
-        />
-      )}
     </Panel>
   );
 }

@@ -6,6 +6,7 @@ import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { call, get } from "../api/client";
 import type { WorkloadDetail } from "../api/types";
 import { Loading, Problem } from "../components/basics";
+import { Tabs } from "../components/tabs";
 import type { Schema } from "../lib/json_schema";
 import { KINDS } from "../lib/kinds";
 import { edited, isManifest, parse, submission, template } from "../lib/manifest";
@@ -92,21 +93,14 @@ export function NewWorkload() {
       )}
       <div className="compose">
         <section className="panel source">
-          <div className="tabs" role="tablist" aria-label="Write as">
-            {(["form", "yaml"] as const).map((each) => (
-              <button
-                key={each}
-                type="button"
-                role="tab"
-                id={`tab-${each}`}
-                aria-selected={(view ?? "form") === each}
-                aria-controls="source"
-                onClick={() => void navigate({ search: (before) => ({ ...before, view: each === "yaml" ? each : undefined }), replace: true })}
-              >
-                {each === "yaml" ? "YAML" : "Form"}
-              </button>
-            ))}
-          </div>
+          <Tabs
+            label="Write as"
+            panel="source"
+            tabs={["form", "yaml"]}
+            chosen={view ?? "form"}
+            names={{ form: "Form", yaml: "YAML" }}
+            onChoose={(next) => void navigate({ search: (before) => ({ ...before, view: next === "yaml" ? next : undefined }), replace: true })}
+          />
           <div role="tabpanel" id="source" aria-labelledby={`tab-${view ?? "form"}`}>
             {view === "yaml" ? (
               <Suspense fallback={<Loading />}>

@@ -3,17 +3,17 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { get } from "../api/client";
-import type { LoopList, Node, Ready, ServerList, UsageReport, Workload, WorkloadList } from "../api/types";
+import type { CapacityList, LoopList, Ready, ServerList, UsageReport, Workload, WorkloadList } from "../api/types";
 import { Ago, Bar, Empty, Loading, Panel, Problem, Status } from "../components/basics";
 import { useMe } from "../components/layout";
-import { amount, count, percent } from "../lib/format";
+import { nodeStates, type PoolUse, utilisation } from "../lib/capacity";
+import { count, percent } from "../lib/format";
 import { sentence } from "../lib/sentence";
-import { useNodes } from "./nodes";
 
 function useWorkloads(name: string, query: Record<string, string | number | boolean | readonly string[]>) {
   return useQuery({
     queryKey: ["workload", "overview", name, query],
-    queryFn: ({ signal }) => get<WorkloadList>("/api/workloads", query, signal),
+    queryFn: ({ signal }) => get<WorkloadList>("/api/workloads", { ...query, positions: "false" }, signal),
   });
 }
 
@@ -43,41 +43,19 @@ export function Overview() {
   );
 }
 
-interface PoolUse {
-  pool: string;
-  slot: string;
-  used: number;
-  pledged: number;
-}
-
-/** How much of each slot of each pool is used, or held and reserved, in percent of what its nodes offer. */
-export function utilisation(nodes: readonly Node[]): PoolUse[] {
-  const sums = new Map<string, { whole: number; used: number; free: number }>();
-  for (const node of nodes) {
-    for (const [slot, found] of Object.entries(node.slots)) {
-      const key = `${node.pool} ${slot}`;
-      const sum = sums.get(key) ?? { whole: 0, used: 0, free: 0 };
-      sum.whole += amount(found.allocatable);
-      sum.used += amount(found.used);
-      sum.free += amount(found.free);
-      sums.set(key, sum);
-    }
-  }
-  return [...sums]
-    .filter(([, sum]) => sum.whole > 0)
-    .map(([key, sum]) => {
-      const [pool = "", slot = ""] = key.split(" ");
-      const used = percent(sum.used, sum.whole);
-      return { pool, slot, used, pledged: Math.max(0, percent(sum.whole - sum.free, sum.whole) - used) };
-    })
-    .sort((a, b) => a.pool.localeCompare(b.pool) || a.slot.localeCompare(b.slot));
+function useCapacity() {
+  return useQuery({
+    queryKey: ["node", "capacity"],
+    queryFn: ({ signal }) => get<CapacityList>("/api/capacity", undefined, signal),
+    refetchInterval: 60_000,
+  });
 }
 
 /** What is allocated now, and the mean over a day and a week by the slot hours of the accounting. */
 function Utilisation() {
-  const { data, error } = useNodes();
-  const past = usePast(data?.nodes ?? []);
-  const uses = utilisation(data?.nodes ?? []);
+  const { data, error } = useCapacity();
+  const uses = data ? utilisation(data) : [];
+  const past = usePast(uses);
   return (
     <Panel title="Utilisation" aside={<span className="faint">allocated, of the capacity of all nodes</span>}>
       {error && <Problem error={error} />}
@@ -106,7 +84,10 @@ function Utilisation() {
             {uses.map((use, index) => (
               <tr key={`${use.pool} ${use.slot}`} className={uses[index - 1]?.pool === use.pool ? undefined : "first"}>
                 <td className="pool">{uses[index - 1]?.pool === use.pool ? <span className="hidden">{use.pool}</span> : use.pool}</td>
-                <td>{use.slot}</td>
+                <td>
+                  {uses[index - 1]?.pool !== use.pool && <span className="of-pool">{use.pool}</span>}
+                  {use.slot}
+                </td>
                 <td className="wide">
                   <Bar
                     label={`${use.slot} of ${use.pool}`}
@@ -128,7 +109,7 @@ function Utilisation() {
   );
 }
 
-function usePast(nodes: readonly Node[]) {
+function usePast(uses: readonly PoolUse[]) {
   const day = (back: number) => new Date(Date.now() - back * 86_400_000).toISOString().slice(0, 10);
   const usage = (since: string) => ({
     queryKey: ["tenant", "past", since],
@@ -137,7 +118,7 @@ function usePast(nodes: readonly Node[]) {
   const [yesterday, week] = useQueries({ queries: [usage(day(1)), usage(day(6))] });
   const midnight = Date.parse(`${day(0)}T00:00:00Z`);
   const hours = (days: number) => (Date.now() - midnight) / 3_600_000 + days * 24;
-  const whole = capacities(nodes);
+  const whole = new Map(uses.map((use) => [`${use.pool} ${use.slot}`, use.offered]));
   const share = (report: UsageReport | undefined, period: number) => (pool: string, slot: string) => {
     if (!report) return "–";
     const line = report.usage.find((each) => each.name === pool && each.slot === slot);
@@ -172,32 +153,18 @@ function Queue({ everyone }: { everyone: boolean }) {
   );
 }
 
-function capacities(nodes: readonly Node[]): Map<string, number> {
-  const sums = new Map<string, number>();
-  for (const node of nodes) {
-    for (const [slot, found] of Object.entries(node.slots)) {
-      const key = `${node.pool} ${slot}`;
-      const offered = amount(found.allocatable);
-      if (offered > 0) sums.set(key, (sums.get(key) ?? 0) + offered);
-    }
-  }
-  return sums;
-}
-
 function Planned({ everyone }: { everyone: boolean }) {
-  const { data, error } = useWorkloads("planned", { status: ["PENDING"], everyone, limit: 100 });
-  const rows = (data?.workloads ?? [])
-    .flatMap((workload) => {
-      const at = workload.start?.planned_at ?? workload.start?.estimated_at;
-      return at ? [{ workload, at }] : [];
-    })
-    .sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+  const { data, error } = useWorkloads("planned", { starting: true, everyone, limit: 6, sort: "start" });
+  const rows = (data?.workloads ?? []).flatMap((workload) => {
+    const at = workload.start?.planned_at ?? workload.start?.estimated_at;
+    return at ? [{ workload, at }] : [];
+  });
   return (
     <Panel title="Next starts" aside={<Link to="/timeline">Timeline</Link>}>
       {error && <Problem error={error} />}
       {data && rows.length === 0 && <Empty title="No start is planned. Bookings and pending work with time limits are:" command="mooring book --start +2h --for 1h --cpu 2" />}
       <ul className="rows">
-        {rows.slice(0, 6).map(({ workload, at }) => (
+        {rows.map(({ workload, at }) => (
           <li key={workload.id}>
             <Ago at={at} />
             <Link to="/workloads/$ref" params={{ ref: workload.id }}>
@@ -254,16 +221,13 @@ function Rows({ workloads }: { workloads: Workload[] }) {
 }
 
 function NodeStates() {
-  const { data } = useNodes();
-  const states = new Map<string, number>();
-  for (const node of data?.nodes ?? []) {
-    const state = node.draining ? "DRAINING" : node.status;
-    states.set(state, (states.get(state) ?? 0) + 1);
-  }
+  const { data } = useCapacity();
+  const states = data ? nodeStates(data) : [];
+  const nodes = states.reduce((sum, [, number]) => sum + number, 0);
   return (
-    <Panel title="Nodes" aside={<Link to="/nodes">{data ? count(data.nodes.length, "node") : ""}</Link>}>
+    <Panel title="Nodes" aside={<Link to="/nodes">{data ? count(nodes, "node") : ""}</Link>}>
       <ul className="tally">
-        {[...states].map(([state, number]) => (
+        {states.map(([state, number]) => (
           <li key={state}>
             <strong>{number}</strong>
             <Status value={state} />

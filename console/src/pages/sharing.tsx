@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
 import type { PoolList, QuotaLine, QuotaView, ShareList, UsageReport } from "../api/types";
-import { Ago, Bar, Empty, Loading, Panel, Problem } from "../components/basics";
+import { Ago, Bar, Empty, Key, Loading, Panel, Problem } from "../components/basics";
 import { csv } from "../lib/csv";
 import { amount, percent, readable } from "../lib/format";
 import { byDay, quotaBar } from "../lib/shares";
@@ -77,8 +77,7 @@ function isShown(line: QuotaLine): boolean {
 function QuotaLegend() {
   return (
     <p className="legend quota-legend">
-      <i className="used" /> used <i className="borrowed" /> borrowed <i className="reserved" /> reserved <i className="pending" /> pending <i className="mark guaranteed" />
-      guaranteed <i className="mark limit" /> limit
+      <Key of="used" /> <Key of="borrowed" /> <Key of="reserved" /> <Key of="pending" /> <Key of="mark guaranteed" as="guaranteed" /> <Key of="mark limit" as="limit" />
     </p>
   );
 }

@@ -6,19 +6,21 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
 import { get, send, url } from "../api/client";
 import type { TaskUseList, Timeline, TimeslotList, WorkloadList } from "../api/types";
-import { Empty, Loading, Problem } from "../components/basics";
+import { Empty, Key, Loading, Problem } from "../components/basics";
 import { Dialog } from "../components/dialog";
 import { useMe } from "../components/layout";
 import { absolute, byName, clockTime, percent } from "../lib/format";
-import { HOURS, lanes, plannedSpans, snapped, type Span, ticks, type Window } from "../lib/gantt";
+import { byNode, HOURS, lanes, type Planned, plannedSpans, snapped, type Span, ticks, type Window } from "../lib/gantt";
 import { Booking } from "./booking";
 import { useNodes } from "./nodes";
 
 const ROW = 30;
-const LANES = 3;
+const LANES = 10;
+const LANE_HEIGHT = 9;
 const PLAN_LANES = 4;
 const PLAN_HEIGHT = 22;
 const MAX_POINTS = 40_000;
+const PLANNED = 500;
 const HOUR_MILLISECONDS = 3_600_000;
 
 interface Row {
@@ -60,14 +62,14 @@ export function TimelinePage() {
   });
   const planned = useQuery({
     queryKey: ["workload", "planned", pool, everyone],
-    queryFn: ({ signal }) => get<WorkloadList>("/api/workloads", { pool, status: ["PENDING"], everyone, limit: 200 }, signal),
+    queryFn: ({ signal }) => get<WorkloadList>("/api/workloads", { pool, starting: true, everyone, limit: PLANNED, sort: "start", positions: "false" }, signal),
     enabled: pool !== undefined && me !== undefined,
   });
-  const rows = useMemo(
-    () => rowsOf(nodes.map((node) => ({ name: node.name, pool: node.pool })), tasks.data, timeslots.data),
-    [nodes, tasks.data, timeslots.data],
-  );
   const plans = useMemo(() => plannedSpans(planned.data?.workloads ?? [], absolute), [planned.data]);
+  const rows = useMemo(
+    () => rowsOf(nodes.map((node) => ({ name: node.name, pool: node.pool })), plans, tasks.data, timeslots.data),
+    [nodes, plans, tasks.data, timeslots.data],
+  );
   const [subscribing, setSubscribing] = useState(false);
   const [chosen, setChosen] = useState<{ window: Window; node: string } | null>(null);
   const change = (part: { hours?: number; pool?: string; slot?: string }) => void navigate({ search: (before) => ({ ...before, ...part }), replace: true });
@@ -119,7 +121,7 @@ export function TimelinePage() {
         </div>
         <div className="spacer" />
         <span className="legend gantt-legend">
-          <i className="running" /> running <i className="planned" /> planned <i className="booking" /> booked <i className="maintenance" /> maintenance <i className="free" /> free {slot}
+          <Key of="running" /> <Key of="planned" /> <Key of="booking" as="booked" /> <Key of="maintenance" /> <Key of="free" as={`free ${slot}`} />
         </span>
       </div>
       {problem && <Problem error={problem} />}
@@ -197,7 +199,7 @@ function Calendar({ pool, onClose }: { pool: string | undefined; onClose: () => 
   );
 }
 
-function rowsOf(nodes: { name: string; pool: string }[], tasks?: TaskUseList, timeslots?: TimeslotList): Row[] {
+function rowsOf(nodes: { name: string; pool: string }[], plans: readonly Planned[], tasks?: TaskUseList, timeslots?: TimeslotList): Row[] {
   const spans = new Map<string, Span[]>(nodes.map((node) => [node.name, []]));
   for (const task of tasks?.tasks ?? []) {
     spans.get(task.node ?? "")?.push({
@@ -210,6 +212,7 @@ function rowsOf(nodes: { name: string; pool: string }[], tasks?: TaskUseList, ti
       workload: task.workload_id,
     });
   }
+  for (const [node, planned] of byNode(plans)) spans.get(node)?.push(...planned);
   for (const slot of timeslots?.timeslots ?? []) {
     for (const { node, tasks: count } of slot.places ?? []) {
       spans.get(node)?.push({
@@ -241,7 +244,9 @@ interface ChartProps {
 function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose, onOpen }: ChartProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const [drag, setDrag] = useState<{ node: string; a: number; b: number } | null>(null);
-  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW, overscan: 8 });
+  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: (index) => height(rows[index] as Row), getItemKey: (index) => (rows[index] as Row).node, overscan: 8 });
+  // The sizes are known, so a row that gets more lanes is not measured: the list is laid out again.
+  useEffect(() => virtual.measure(), [virtual, rows]);
   const free = useMemo(() => new Map(timeline?.outlooks.map((each) => [each.node ?? "", each.slots.find((found) => found.slot === slot)])), [timeline, slot]);
   const x = (at: number) => percent(at - from, to - from);
   const latest = useRef(onZoom);
@@ -269,7 +274,7 @@ function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose,
         <span />
         <div>
           {ticks(from, hours).map((at) => (
-            <span key={at} style={{ left: `${x(at)}%` }}>
+            <span key={at} className={x(at) > 95 ? "last" : undefined} style={{ left: `${x(at)}%` }}>
               {tick(at, hours)}
             </span>
           ))}
@@ -281,8 +286,9 @@ function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose,
           const row = rows[item.index] as Row;
           const amounts = free.get(row.node);
           const part = 80 / Math.min(LANES, Math.max(1, row.lanes.length));
+          const gap = row.lanes.length > 2 ? 1 : 4;
           return (
-            <div key={row.node} className="row" style={{ transform: `translateY(${item.start}px)` }}>
+            <div key={row.node} className="row" style={{ transform: `translateY(${item.start}px)`, height: item.size }}>
               <Link to="/nodes/$name" params={{ name: row.node }}>
                 {row.node}
               </Link>
@@ -307,7 +313,7 @@ function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose,
                     .filter((span) => span.from < to && (span.to ?? to) > from)
                     .map((span) => {
                       const left = x(span.from);
-                      const style = { left: `${left}%`, width: `${Math.max(0.2, x(span.to ?? to) - left)}%`, top: `${12 + index * part}%`, height: `${part - 4}%` };
+                      const style = { left: `${left}%`, width: `${Math.max(0.2, x(span.to ?? to) - left)}%`, top: `${10 + index * part}%`, height: `calc(${part}% - ${gap}px)` };
                       const open = span.workload;
                       return open ? (
                         <button key={span.key} type="button" className={`span ${span.kind}${span.to === null ? " endless" : ""}`} style={style} title={span.detail} onClick={() => onOpen(open)}>
@@ -336,14 +342,19 @@ function Chart({ rows, plans, from, to, hours, slot, timeline, onZoom, onChoose,
   );
 }
 
-/** Pending work with a planned start, above the nodes: these are chosen when it starts. */
+/** The height of a row: at first its lanes get thinner, then it gets higher. */
+function height(row: Row): number {
+  return Math.max(ROW, 6 + Math.min(LANES, row.lanes.length) * LANE_HEIGHT);
+}
+
+/** Pending work with a planned or an estimated start, above the nodes, on which its tasks are shown if it is planned. */
 function Plans({ plans, x, to, onOpen }: { plans: Span[]; x: (at: number) => number; to: number; onOpen: (workload: string) => void }) {
   const shown = lanes(plans).slice(0, PLAN_LANES);
   const more = plans.length - shown.reduce((sum, lane) => sum + lane.length, 0);
   if (!plans.length) return null;
   return (
     <div className="plans" style={{ height: shown.length * PLAN_HEIGHT + 8 }}>
-      <span title="The nodes are chosen when the work starts">
+      <span title="Planned work is also on the nodes of the present plan; others may be chosen when it starts">
         Planned starts{more > 0 && <small className="faint"> +{more}</small>}
       </span>
       <div className="track">

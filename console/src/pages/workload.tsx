@@ -6,6 +6,7 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { ApiError, get } from "../api/client";
 import type { WorkloadDetail } from "../api/types";
 import { Ago, Bar, Field, Loading, Panel, Problem, Status } from "../components/basics";
+import { Tabs } from "../components/tabs";
 import { percent, readable } from "../lib/format";
 import { sentence } from "../lib/sentence";
 import { TABS, type Tab } from "../lib/tabs";
@@ -77,21 +78,7 @@ export function WorkloadPage() {
           </Field>
         )}
       </dl>
-      <div className="tabs" role="tablist" aria-label="About this workload">
-        {TABS.map((each) => (
-          <button
-            key={each}
-            type="button"
-            role="tab"
-            id={`tab-${each}`}
-            aria-selected={each === tab}
-            aria-controls="tab-panel"
-            onClick={() => select(each)}
-          >
-            {each}
-          </button>
-        ))}
-      </div>
+      <Tabs label="About this workload" panel="tab-panel" tabs={TABS} chosen={tab} onChoose={select} />
       <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`} className="tab-panel">
         {tab === "tasks" && <Tasks workload={data} />}
         {tab === "explanation" && <ExplanationTab workload={data} />}

@@ -242,5 +242,5 @@ function SearchBox({ value, onChange }: { value: string; onChange: (value: strin
 
 function apiQuery(filters: WorkloadFilters) {
   const { search, status, kind, pool, all, everyone, sort } = filters;
-  return { search, status, kind, pool, all, everyone, sort };
+  return { search, status, kind, pool, all, everyone, sort, positions: "false" };
 }
