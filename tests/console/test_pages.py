@@ -187,6 +187,15 @@ def test_options_and_rules_of_every_type_are_set_in_forms(server: Server, open_p
     with server.client() as client:
         [policy] = client.policies()
         assert policy.rules == {"limits": {"cpu": "8"}, "max_tasks": None, "rights": ["private"]}
+    page.get_by_role("tab", name="tenants").click()
+    project = page.get_by_role("row").filter(has=page.get_by_role("button", name="default/default", exact=True))
+    for chosen, carriers in (("short", 1), ("(none)", 0)):
+        page.get_by_role("button", name="Change the policy of default/default").click()
+        dialog.get_by_role("combobox").select_option(chosen)
+        dialog.get_by_role("button", name="Set it").click()
+        expect(project).to_contain_text("short" if carriers else "–")
+        with server.client() as client:
+            assert client.policies()[0].carriers == carriers
 
 
 def test_a_deployment_is_created_updated_and_rolled_back(open_page: OpenPage) -> None:

@@ -59,11 +59,11 @@ export function FormDialog({ title, confirm, fields, danger, children, onSubmit,
 }
 
 /** A button that asks with a form. What `onSubmit` resolves to is shown once, if it is something. */
-export function FormButton({ label, primary, ...props }: Omit<Props, "onClose"> & { label: string; primary?: boolean }) {
+export function FormButton({ label, name, primary, ...props }: Omit<Props, "onClose"> & { label: string; name?: string; primary?: boolean }) {
   const [open, setOpen] = useState(false);
   return (
     <>
-      <button type="button" className={props.danger ? "danger" : primary ? "primary" : undefined} onClick={() => setOpen(true)}>
+      <button type="button" aria-label={name} className={props.danger ? "danger" : primary ? "primary" : undefined} onClick={() => setOpen(true)}>
         {label}
       </button>
       {open && <FormDialog {...props} onClose={() => setOpen(false)} />}

@@ -3,7 +3,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { call, get } from "../api/client";
-import type { Domain, Member, Project, User } from "../api/types";
+import type { Domain, Member, Policy, Project, User } from "../api/types";
 import { Ago, Loading, Panel, Problem, Status } from "../components/basics";
 import { FormButton, Records, ShownOnce } from "../components/form_dialog";
 
@@ -26,14 +26,44 @@ export function useChange() {
 export function TenantsPart({ admin }: { admin: boolean }) {
   return (
     <>
-      <Users />
-      <Projects />
+      <Users admin={admin} />
+      <Projects admin={admin} />
       {admin && <Domains />}
     </>
   );
 }
 
-function Users() {
+const NO_POLICY = "(none)";
+
+interface CarrierProps {
+  carrier: string;
+  policy: string | null | undefined;
+  path: string;
+  query?: Record<string, string>;
+}
+
+/** The policy of a tenant, which admins change. */
+function CarriedPolicy({ carrier, policy, path, query }: CarrierProps) {
+  const { data } = useList<Policy[]>("policies", "/api/policies");
+  const change = useChange();
+  return (
+    <span className="carried">
+      {policy ?? "–"}
+      {data && data.length > 0 && (
+        <FormButton
+          label="Change"
+          name={`Change the policy of ${carrier}`}
+          title={`Policy of ${carrier}`}
+          confirm="Set it"
+          fields={[{ name: "policy", label: "Policy", options: [NO_POLICY, ...data.map((each) => each.name)], value: policy ?? NO_POLICY }]}
+          onSubmit={({ policy: chosen }) => change("PATCH", path, { policy: chosen === NO_POLICY ? "" : chosen }, query)}
+        />
+      )}
+    </span>
+  );
+}
+
+function Users({ admin }: { admin: boolean }) {
   const { data, error } = useList<User[]>("users", "/api/users");
   const change = useChange();
   const [password, setPassword] = useState<{ name: string; text: string } | null>(null);
@@ -69,7 +99,7 @@ function Users() {
           { name: "User", cell: (user) => user.username },
           { name: "Role", cell: (user) => user.role },
           { name: "Project", cell: (user) => `${user.domain}/${user.project}` },
-          { name: "Policy", cell: (user) => user.policy ?? "–" },
+          { name: "Policy", cell: (user) => (admin ? <CarriedPolicy carrier={user.username} policy={user.policy} path={`/api/users/${user.username}`} /> : (user.policy ?? "–")) },
           { name: "Active", cell: (user) => (user.active ? "yes" : "no") },
           { name: "Created", cell: (user) => <Ago at={user.created_at} /> },
           {
@@ -94,7 +124,7 @@ function Users() {
   );
 }
 
-function Projects() {
+function Projects({ admin }: { admin: boolean }) {
   const { data, error } = useList<Project[]>("projects", "/api/projects");
   const change = useChange();
   const [chosen, setChosen] = useState<string | null>(null);
@@ -123,7 +153,15 @@ function Projects() {
               ),
             },
             { name: "Members", cell: (each) => each.members, number: true },
-            { name: "Policy", cell: (each) => each.policy ?? "–" },
+            {
+              name: "Policy",
+              cell: (each) =>
+                admin ? (
+                  <CarriedPolicy carrier={`${each.domain}/${each.name}`} policy={each.policy} path={`/api/projects/${each.name}`} query={{ domain: each.domain }} />
+                ) : (
+                  (each.policy ?? "–")
+                ),
+            },
             { name: "Active", cell: (each) => (each.active ? "yes" : "no") },
             { name: "Created", cell: (each) => <Ago at={each.created_at} /> },
           ]}
@@ -196,7 +234,7 @@ function Domains() {
         id={(each) => each.name}
         columns={[
           { name: "Domain", cell: (each) => each.name },
-          { name: "Policy", cell: (each) => each.policy ?? "–" },
+          { name: "Policy", cell: (each) => <CarriedPolicy carrier={each.name} policy={each.policy} path={`/api/domains/${each.name}`} /> },
           { name: "Active", cell: (each) => <Status value={each.active ? "READY" : "DOWN"} /> },
         ]}
       />

@@ -10,6 +10,9 @@ import { nodeStates, type PoolUse, utilisation } from "../lib/capacity";
 import { count, percent } from "../lib/format";
 import { sentence } from "../lib/sentence";
 
+/** The health of servers and loops has no events. */
+const HEALTH_MILLISECONDS = 120_000;
+
 function useWorkloads(name: string, query: Record<string, string | number | boolean | readonly string[]>) {
   return useQuery({
     queryKey: ["workload", "overview", name, query],
@@ -47,7 +50,6 @@ function useCapacity() {
   return useQuery({
     queryKey: ["node", "capacity"],
     queryFn: ({ signal }) => get<CapacityList>("/api/capacity", undefined, signal),
-    refetchInterval: 60_000,
   });
 }
 
@@ -244,10 +246,10 @@ function Health() {
   const ready = useQuery({
     queryKey: ["ready"],
     queryFn: async () => (await fetch("/ready", { cache: "no-store" })).json() as Promise<Ready>,
-    refetchInterval: 60_000,
+    refetchInterval: HEALTH_MILLISECONDS,
   });
-  const servers = useQuery({ queryKey: ["servers"], queryFn: ({ signal }) => get<ServerList>("/api/servers", undefined, signal), enabled: admin, refetchInterval: 60_000 });
-  const loops = useQuery({ queryKey: ["loops"], queryFn: ({ signal }) => get<LoopList>("/api/loops", undefined, signal), enabled: admin, refetchInterval: 60_000 });
+  const servers = useQuery({ queryKey: ["servers"], queryFn: ({ signal }) => get<ServerList>("/api/servers", undefined, signal), enabled: admin, refetchInterval: HEALTH_MILLISECONDS });
+  const loops = useQuery({ queryKey: ["loops"], queryFn: ({ signal }) => get<LoopList>("/api/loops", undefined, signal), enabled: admin, refetchInterval: HEALTH_MILLISECONDS });
   const failing = loops.data?.loops.filter((loop) => loop.outcome === "failed") ?? [];
   const problems = Object.entries({ ...ready.data?.checks, ...ready.data?.degraded }).filter(([, state]) => state !== "ok");
   return (
