@@ -15,6 +15,7 @@ import numpy as np
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.policy.preemption import VictimScope
+from mooring.model.resources.devices import DeviceShare
 from mooring.model.workloads.constraints import HostPort
 from mooring.model.workloads.workload import Task, Workload
 from mooring.scheduling.calendar.timeline import Expected
@@ -24,10 +25,11 @@ from mooring.scheduling.cluster.trial import Trial
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.compiled import compilation
 from mooring.scheduling.explain.unschedulable_reasons import UnplacedTasks, UnschedulableReasons, backing_off
+from mooring.scheduling.few_nodes import NO_ROW, only_open_row
 from mooring.scheduling.gang_size import fails_if_unschedulable, gang_size
 from mooring.scheduling.gangs import shape_on_node
 from mooring.scheduling.node_selection import Selection, select
-from mooring.scheduling.plugins.evaluation import Evaluations
+from mooring.scheduling.plugins.evaluation import Evaluation, Evaluations
 from mooring.scheduling.plugins.profiles import Profile
 from mooring.scheduling.plugins.protocols import END_OF_TIME, Binder, FollowsQueue, PluginFailed
 from mooring.scheduling.preemption.preemption import Preemptor
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 Short: TypeAlias = list[tuple[int, UnplacedTasks]]
 """The positions of decisions on workloads that found too few nodes, with their unplaced tasks."""
 
+_NO_DEVICES: tuple[tuple[DeviceShare, ...]] = ((),)
 _FEW_WORKLOADS = 8
 """Up to this many workloads are placed without the kernels where starts are planned: a batch first finds the rows that
 the promises close to each workload, which takes longer than placing them. Scores that follow the queue, such as
@@ -160,8 +163,13 @@ class Placer:
     ) -> tuple[Decision, UnplacedTasks | None]:
         """Select nodes for the tasks; if fewer than `least` find one, nothing is placed."""
         shape = shape_on_node(workload, self._cluster, len(tasks))
-        if tasks and self.evaluations.of_lacking(shape) is not None:
-            return self._unplaced(workload, UnplacedTasks([], len(tasks), least), 0)
+        known = self.evaluations.known(shape) if tasks else None
+        if known is not None:
+            row = only_open_row(known, workload) if len(tasks) == 1 and self._binder is None else None
+            if row == NO_ROW or (row is None and known.lacks_amounts()):
+                return self._unplaced(workload, UnplacedTasks([], len(tasks), least), 0)
+            if row is not None:
+                return self._place_on(known, workload, tasks[0], row), None
         trial = Trial(self._cluster)
         try:
             evaluation = self.evaluations.of(shape)
@@ -184,6 +192,19 @@ class Placer:
             trial.revert()
             return Decision(workload, Outcome.WAITING, reason=refused, feasible_nodes=feasible), None
         return decision, unplaced
+
+    def _place_on(self, evaluation: Evaluation, workload: Workload, task: Task, row: int) -> Decision:
+        """Place a task on the only row that is open to it."""
+        try:
+            score = evaluation.score_on(row)
+        except PluginFailed as failure:
+            self.evaluations.drop(evaluation.shape)
+            return Decision(workload, Outcome.ERROR, reason=failure.reason)
+        rows = np.array([row], dtype=np.intp)
+        self._cluster.assume(rows, evaluation.demand, evaluation.shape.constraints, _NO_DEVICES)
+        node = self._cluster.node(row)
+        placement = Placement(task.id, node.id, node.name, node.generation, score)
+        return Decision(workload, Outcome.PLACED, (placement,), None, 1)
 
     def _unplaced(
         self, workload: Workload, unplaced: UnplacedTasks, feasible_nodes: int

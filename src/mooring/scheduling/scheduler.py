@@ -216,7 +216,7 @@ class Scheduler:
             planner.begin(workloads)
         elif not as_query:
             self.cluster.timeline.drop_plans({workload.pool for workload in workloads})
-        with self.cluster.plans.in_force(), _without_garbage_collection():
+        with self.cluster.plans.in_force(), _WithoutGarbageCollection():
             return self._place(workloads, now, admission, factors, planner)
 
     def _place(
@@ -236,7 +236,8 @@ class Scheduler:
         in_reservations, rejected = place_in_reservations(self._placer, self.cluster, reserved, now, admission)
 
         sequencer = self.sequencer
-        pieces_of = {workload.id: workload for workload in queued} if follows_placements(sequencer) else None
+        follows = follows_placements(sequencer)
+        pieces_of = {workload.id: workload for workload in queued} if follows else None
         current = self._new_pass(now, planner, admission, pieces_of)
         bands = in_bands(queued, now, self.ageing_seconds)
         for offer in sequencer.offers(bands, self.ordering_context(now, admission, factors)):
@@ -245,6 +246,8 @@ class Scheduler:
                 sequencer.placed(decisions)
         current.finish()
 
+        if not (gated or rejected or in_reservations or current.refused):
+            return Pass(tuple(current.decisions), tuple(current.short))
         refused = (*current.refused, *rejected)
         waiting = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in gated]
         decided = (*current.decisions, *in_reservations, *waiting, *map(rejected_decision, refused))
@@ -499,18 +502,18 @@ def first_try(workload: Workload, now: datetime) -> datetime:
     return max(tasks, workload.starts_at or now, now)
 
 
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Defer the search for cyclic garbage until the pass ends.
+class _WithoutGarbageCollection:
+    """Defers the search for cyclic garbage until the pass ends.
 
     A pass creates thousands of small objects that all stay and form no cycles; every thousand would start a search,
     which costs an eighth of the pass. The switch is global: cycles of other threads are found a few milliseconds later.
     `gc.freeze` would help as much, but would exempt the caller's objects permanently.
     """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
+
+    def __enter__(self) -> None:
+        self._collecting = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._collecting:
             gc.enable()

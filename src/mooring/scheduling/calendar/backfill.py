@@ -104,7 +104,7 @@ class Planner:
         self._now = now
         self._memory = PlanMemory() if memory is None else memory
         self._passed_over = self._memory.passed_over
-        self._start_search = StartSearch(cluster, evaluations.profile)
+        self._start_search: StartSearch | None = None
         self._heads: Counter[str] = Counter()
         """Number of workloads with a planned start, by pool."""
         self._unplanned: dict[str, dict[Hashable, Planned]] = {}
@@ -192,7 +192,7 @@ class Planner:
         if any((each.start, each.end) != window for each in plan):
             return None
         rows = self._rows(evaluation, workload)
-        before, then = timeline.capacities_after_releases(rows, evaluation.demand, (start - 1, start))
+        before, then = timeline.capacities_without(plan, rows, evaluation.demand, (start - 1, start))
         if (start > timeline.now + 1 and before.sum() >= count) or then.sum() < count:
             return None
         if _shared_out(then, rows, count) != {each.row: each.tasks for each in plan}:
@@ -332,6 +332,8 @@ class Planner:
             least = count if workload.single_node else max(unplaced.least, 1) if unplaced.undone else 1
             most = count if workload.single_node or least > 1 else min(count, _TASKS_PLANNED)
             try:
+                if self._start_search is None:
+                    self._start_search = StartSearch(self._cluster, self._evaluations.profile)
                 answer = self._start_search.plan(workload, evaluation, most, least, first)
             except PluginFailed as failure:
                 return Planned(None, failure.reason)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from mooring.scheduling.calendar.promises import Promises
+from mooring.scheduling.calendar.promises import Promise, Promises
+from mooring.scheduling.calendar.row_steps import RowSteps
 from mooring.scheduling.calendar.step_functions import BEGINNING, NEVER
 from mooring.scheduling.cluster.arrays import Amount, Demand, Mask, Rows
 
@@ -71,13 +72,9 @@ class CapacityQueries(Promises):
         few = None if seconds is None or promised else self._steps_of_few(rows)
         if few is not None:
             assert seconds is not None
-            window = self.now, self.now + max(seconds, 1)
+            end = self.now + max(seconds, 1)
             crowded = [
-                any(
-                    0 < steps.highest(slot, *window) > left
-                    for (slot, _), left in zip(demand.by_slot, self._spare_on(row, demand), strict=True)
-                )
-                for steps, row in zip(few, rows.tolist(), strict=True)
+                self._is_crowded(steps, row, demand, end) for steps, row in zip(few, rows.tolist(), strict=True)
             ]
             return rows[np.array(crowded, dtype=np.bool_)]
         rows = rows[self._crowds(rows, demand, self._most_ever(rows, demand))]
@@ -144,14 +141,24 @@ class CapacityQueries(Promises):
         result[owners] = starts[enough][firsts]
         return result
 
-    def capacities_after_releases(self, rows: Rows, demand: Demand, times: Iterable[int]) -> list[Amount]:
+    def capacities_without(
+        self, plan: Sequence[Promise], rows: Rows, demand: Demand, times: Iterable[int]
+    ) -> list[Amount]:
         """Return for each time the number of tasks that each row can take if nothing happens but ends of running tasks.
 
-        The search visits all promises, not the step functions of the rows.
+        There must be no other promises than those of `plan`, which are left out. The search visits all promises, not
+        the step functions of the rows.
         """
-        if len(rows) <= _SUMMED_ONE_BY_ONE:
+        few = self._steps_of_few(rows) if len(rows) <= _SUMMED_ONE_BY_ONE else None
+        if few is not None:
             return [
-                np.array([self._capacity_after_releases(row, demand, time) for row in rows.tolist()], dtype=np.int64)
+                np.array(
+                    [
+                        self._capacity_without(plan, steps, row, demand, time)
+                        for steps, row in zip(few, rows.tolist(), strict=True)
+                    ],
+                    dtype=np.int64,
+                )
                 for time in times
             ]
         releases = [
@@ -170,17 +177,23 @@ class CapacityQueries(Promises):
             capacities.append(_times(free + released[demand.slots, rows], demand))
         return capacities
 
-    def _capacity_after_releases(self, row: int, demand: Demand, time: int) -> int:
-        """Return the number of tasks that a row can take once the running tasks that end by a time have ended."""
-        free = dict(zip((slot for slot, _ in demand.by_slot), self._cluster.free_on(demand, row), strict=True))
-        for _, start, end, amounts, *_ in self._of_row.get(row, {}).values():
-            if start is None and end is not None and end <= time:
-                for slot, amount in amounts:
-                    if slot in free:
-                        free[slot] += amount
-        if any(amount < 0 for amount in free.values()):
-            return 0
-        return min((free[slot] // amount for slot, amount in demand.by_slot if amount > 0), default=NEVER)
+    def _capacity_without(
+        self, plan: Sequence[Promise], steps: RowSteps, row: int, demand: Demand, time: int
+    ) -> int:
+        """Return the number of tasks that a row can take at a time without the promises of a plan."""
+        planned: dict[int, int] = {}
+        for promise in plan:
+            if promise.row == row and promise.start is not None and promise.start <= time < _or_never(promise.end):
+                for slot, amount in promise.amounts:
+                    planned[slot] = planned.get(slot, 0) + amount
+        most = NEVER
+        for (slot, amount), free in zip(demand.by_slot, self._cluster.free_on(demand, row), strict=True):
+            left = free - steps.at(slot, time) + planned.get(slot, 0)
+            if left < 0:
+                return 0
+            if amount > 0:
+                most = min(most, left // amount)
+        return most
 
     def earliest_for_gang(
         self,
@@ -292,6 +305,13 @@ class CapacityQueries(Promises):
         )
         return any_slot
 
+    def _is_crowded(self, steps: RowSteps, row: int, demand: Demand, end: int) -> bool:
+        """Return whether a request does not fit on a row beside the promises until `end`, as `_crowds` does."""
+        for (slot, _), left in zip(demand.by_slot, self._spare_on(row, demand), strict=True):
+            if 0 < steps.highest(slot, self.now, end) > left:
+                return True
+        return False
+
     def _most_ever(self, rows: Rows, demand: Demand) -> Amount:
         """Return the peak of the promised amounts at any time relative to the amounts taken now, as [slot, row]."""
         few = self._steps_of_few(rows)
@@ -309,6 +329,10 @@ def _times(free: Amount, demand: Demand) -> Amount:
     times = free[wanted] // demand.amounts[wanted]
     task_capacity: Amount = np.where((free < 0).any(axis=0), 0, times.min(axis=0, initial=NEVER))
     return np.maximum(task_capacity, 0)
+
+
+def _or_never(end: int | None) -> int:
+    return NEVER if end is None else end
 
 
 def _end(start: int, seconds: int | None) -> int | None:

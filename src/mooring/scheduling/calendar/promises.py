@@ -337,18 +337,26 @@ class Promises:
             return None
         found: list[RowSteps] = []
         for row in rows.tolist():
-            steps = self._row_steps.get(row)
+            steps = self._steps_of_one(row)
             if steps is None:
-                promises = self._of_row.get(row, _NONE)
-                if len(promises) > MOST_AT_ONCE:
-                    return None
-                steps = RowSteps()
-                for _, start, end, amounts, *_ in promises.values():
-                    steps.add(start, end, amounts, 1)
-                if promises:
-                    self._row_steps[row] = steps
+                return None
             found.append(steps)
         return found
+
+    def _steps_of_one(self, row: int) -> RowSteps | None:
+        """Return the step function of one row; None if it, or too many rows, have many promises."""
+        steps = self._row_steps.get(row)
+        if steps is not None or len(self._of_row) > _FEW_ROWS:
+            return steps
+        promises = self._of_row.get(row, _NONE)
+        if len(promises) > MOST_AT_ONCE:
+            return None
+        steps = RowSteps()
+        for _, start, end, amounts, *_ in promises.values():
+            steps.add(start, end, amounts, 1)
+        if promises:
+            self._row_steps[row] = steps
+        return steps
 
     def _change_row_steps(self, promises: Iterable[Promise], sign: int) -> None:
         for row, start, end, amounts, *_ in promises:

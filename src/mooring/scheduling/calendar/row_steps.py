@@ -49,6 +49,11 @@ class RowSteps:
         first = bisect_right(self._times, start) - 1
         return max(values[first : max(bisect_left(self._times, end), first + 1)])
 
+    def at(self, slot: int, time: int) -> int:
+        """Return the amount of a slot at a time."""
+        values = self._amounts.get(slot)
+        return 0 if values is None else values[bisect_right(self._times, time) - 1]
+
     def highest_ever(self, slot: int) -> int:
         """Return the highest amount of a slot at any time, at least zero."""
         return max(0, *self._amounts.get(slot, (0,)))

@@ -121,6 +121,16 @@ class Timeline(CapacityQueries):
             closed_by_bookings = self.conflicts(rows[reserved], demand, longest, notice, promised=promised)
         return np.concatenate((closed, closed_by_bookings))
 
+    def is_closed_to(self, workload: Workload, row: int, demand: Demand) -> bool | None:
+        """Return whether one row is among `closed_to`; None if that takes more than a look at a few planned starts."""
+        if not self._bookings.item(row):
+            return False
+        seconds = workload.expected_seconds
+        if seconds is None or workload.booking is not None or self.booked_count != self.planned_count:
+            return None
+        steps = self._steps_of_one(row)
+        return None if steps is None else self._is_crowded(steps, row, demand, self.now + max(seconds, 1))
+
     def surplus_for(self, workload: Workload, rows: Rows, demand: Demand) -> Amount:
         """Return the surplus that counts for the workload if it starts now, by the rule of `closed_to`."""
         notice = self.notice(workload)

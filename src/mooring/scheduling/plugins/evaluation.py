@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,8 @@ DESIGNATED = 2
 _MAX_CACHED_SHAPES = 256
 _FEW_ROWS = 256
 """Up to this many eligible rows, comparing the amounts of all of them takes less time than a refresh."""
+_VERY_FEW_ROWS = 4
+"""Up to this many, plain numbers take less time than arrays."""
 
 
 class Evaluations:
@@ -71,10 +74,13 @@ class Evaluations:
 
         It is not refreshed, which is what makes this worthwhile: most failed searches on a small pool end here.
         """
+        evaluation = self.known(shape)
+        return None if evaluation is None or not evaluation.lacks_amounts() else evaluation
+
+    def known(self, shape: Shape) -> Evaluation | None:
+        """Return the evaluation of a shape, without a refresh; None if there is none."""
         evaluation = self._by_shape.get(shape)
-        if evaluation is None or not evaluation.concerns_the_same() or not evaluation.lacks_amounts():
-            return None
-        return evaluation
+        return None if evaluation is None or not evaluation.concerns_the_same() else evaluation
 
     def drop(self, shape: Shape) -> None:
         """Discard an evaluation: a plugin failed in the middle of a refresh."""
@@ -113,6 +119,8 @@ class Evaluation:
         self._resources = next((each for each in dynamic if isinstance(each, ResourcesFilter)), None)
         self._eligible: Rows = _NO_ROWS
         """The rows that pass the static filters."""
+        self._few_eligible: list[int] = []
+        """The same rows, if they are very few."""
         self.wants_devices = any(isinstance(plugin, DevicesFilter) for plugin in self.active.filters)
 
     def concerns_the_same(self) -> bool:
@@ -137,9 +145,16 @@ class Evaluation:
             return False
         return not self._counts_tasks or bool((self.cluster.max_tasks[self.may_ever] == INT64_MAX).all())
 
-    @property
+    @cached_property
     def demand(self) -> Demand:
         return self.cluster.demand(self.shape.request, self.shape.uncounted)
+
+    @cached_property
+    def _checked_demand(self) -> Demand:
+        """The part of the demand that the nodes must have free; empty without a filter for it."""
+        if self._resources is None:
+            return self.cluster.demand(())
+        return self._resources.demand(self.shape, self.cluster)
 
     def lacks_amounts(self) -> bool:
         """Return whether no row has the free amounts, without a refresh; False if that is unknown or costs more."""
@@ -148,11 +163,25 @@ class Evaluation:
             return False
         if self._static_seen != cluster.static_changes.revision:
             return False
-        demand = self._resources.demand(self.shape, cluster)
-        if len(eligible) == 1:
-            return not cluster.fits_on(demand, int(eligible[0]))
+        demand = self._checked_demand
+        if len(eligible) <= _VERY_FEW_ROWS:
+            return not any(cluster.fits_on(demand, row) for row in self._few_eligible)
         fits = cluster.fits(demand, eligible)
         return not np.logical_and.reduce(fits, axis=0).any()
+
+    def few_that_fit(self) -> list[int] | None:
+        """Return the rows that pass all filters, without a refresh; None if that is unknown or costs more."""
+        cluster, few = self.cluster, self._few_eligible
+        if not few or not self._filters_slots_alone or self._static_seen != cluster.static_changes.revision:
+            return None
+        if len(self._keys) != cluster.capacity:
+            return None
+        demand = self._checked_demand
+        fitting = [row for row in few if cluster.fits_on(demand, row)]
+        if fitting and self._counts_tasks:
+            tasks, most, more = cluster.tasks, cluster.max_tasks, self.shape.tasks
+            return [row for row in fitting if most.item(row) - tasks.item(row) >= more]
+        return fitting
 
     def refresh(self) -> None:
         """Ask the plugins again about the rows that changed since the last refresh."""
@@ -169,6 +198,7 @@ class Evaluation:
             members = static_rows[cluster.pool[static_rows] == cluster.pools.code(self.shape.pool)]
             self._static.update(static_rows, members)
             self._eligible = np.flatnonzero(self._static.mask)
+            self._few_eligible = self._eligible.tolist() if len(self._eligible) <= _VERY_FEW_ROWS else []
             self.tiers[static_rows] = tiers(self.shape, cluster, static_rows)
         feasible = self._row.update(rows, rows[self._static.mask[rows]])
         if not self.node_local:
@@ -210,6 +240,11 @@ class Evaluation:
     def score_of(self, row: int) -> int:
         """Return the profile's total score for a feasible row, 0 to SCORE_ONE."""
         return int(self.keys[row]) // self.cluster.capacity % self._step // self._weight
+
+    def score_on(self, row: int) -> int:
+        """Return what `score_of` returns after a refresh, without one. No filter or scorer may look at other rows."""
+        weighted = self._static.weighted.item(row) + self._row.weighted_on(np.array([row], dtype=np.intp))
+        return weighted // self._weight
 
     def scores_of(self, rows: Rows) -> Scores:
         scores: Scores = self.keys[rows] // self.cluster.capacity % self._step // self._weight
@@ -271,6 +306,11 @@ class _Stage:
                 weighted += weight * ask_scorer(scorer, self._shape, self._cluster, rows)
             self._weighted[rows] = weighted
         return self._weighted
+
+    def weighted_on(self, rows: Rows) -> int:
+        """Return the weighted sum of the scores of one row, which is not kept."""
+        given = ((ask_scorer(scorer, self._shape, self._cluster, rows), weight) for scorer, weight in self._scorers)
+        return sum(weight * scores.item(0) for scores, weight in given)
 
 
 def tiers(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:

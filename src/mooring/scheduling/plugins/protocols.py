@@ -257,10 +257,15 @@ def ask_scorer(plugin: Scorer, shape: Shape, cluster: Cluster, rows: Rows) -> Sc
     except Exception as error:
         raise _raised("scorer", plugin.name, error) from error
     _check_array("scorer", plugin.name, scores, rows, np.dtype(np.int64))
-    # As an unsigned number a negative score is a huge one, so one comparison checks both ends.
-    if len(scores) and scores.view(np.uint64).max() > SCORE_ONE:
+    wrong = not 0 <= scores.item(0) <= SCORE_ONE if len(scores) == 1 else len(scores) and _exceeds(scores)
+    if wrong:
         raise PluginFailed("scorer", plugin.name, f"returned a score outside 0 to {SCORE_ONE}")
     return scores
+
+
+def _exceeds(scores: Scores) -> bool:
+    # As an unsigned number a negative score is a huge one, so one comparison checks both ends.
+    return bool(scores.view(np.uint64).max() > SCORE_ONE)
 
 
 def ask_why(plugin: Filter, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:

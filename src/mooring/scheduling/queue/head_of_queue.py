@@ -27,13 +27,16 @@ class HeadOfQueue:
 
     def join(self, workload: Workload) -> None:
         """Add a workload that lacks capacity, or whose queue position has changed."""
-        self._first.pop(workload.id, None)
+        if self._first:
+            self._first.pop(workload.id, None)
         if self._first:
             self._joined[workload.id] = workload
 
     def leave(self, workload_id: UUID) -> None:
-        self._first.pop(workload_id, None)
-        self._joined.pop(workload_id, None)
+        if self._first:
+            self._first.pop(workload_id, None)
+        if self._joined:
+            self._joined.pop(workload_id, None)
 
     def forget(self) -> None:
         """Drop the cache because the queue order may have changed; the next query sorts all workloads."""

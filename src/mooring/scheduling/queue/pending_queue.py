@@ -163,19 +163,24 @@ class PendingQueue:
         """Remove a workload that is no longer pending; an unknown one is not an error."""
         self._take_out(workload_id)
         self._planned_nodes.pop(workload_id, None)
-        if self.starts.pop(workload_id, None) is not None:
+        if self.starts and self.starts.pop(workload_id, None) is not None:
             self._cluster.timeline.drop_plan(workload_id)
 
     def _take_out(self, workload_id: UUID) -> None:
+        # Most of these are empty, and the hash of a UUID is computed in Python.
         for line in self._queue_heads.values():
             line.leave(workload_id)
-        self._fresh.pop(workload_id, None)
-        self._later.pop(workload_id, None)
-        self._gated.pop(workload_id, None)
-        self._release(workload_id)
+        if self._fresh:
+            self._fresh.pop(workload_id, None)
+        if self._later:
+            self._later.pop(workload_id, None)
+        if self._gated:
+            self._gated.pop(workload_id, None)
+        if self._refused:
+            self._release(workload_id)
         for blocked in self._blocked.values():
             blocked.pop(workload_id, None)
-        if workload_id in self._unfinished:
+        if self._unfinished and workload_id in self._unfinished:
             self._pools_with_departures.add(self._unfinished.pop(workload_id))
         group = self._home.pop(workload_id, None)
         if group is None:

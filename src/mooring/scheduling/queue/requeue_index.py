@@ -311,6 +311,8 @@ class RequeueIndex:
             entry.static_shape = replace(entry.shape, request=(), uncounted=(0, 0)) if blind else entry.shape
         key = (entry.static_shape, entry.static)
         seen, mask = self._static.get(key, (-1, np.empty(0, dtype=np.bool_)))
+        if seen == cluster.static_changes.revision and len(mask) == cluster.capacity:
+            return mask
         rows = cluster.static_changes.since(seen)
         if rows is None or len(mask) != cluster.capacity:
             mask = np.zeros(cluster.capacity, dtype=np.bool_)

@@ -37,8 +37,20 @@ class ResourcesScorer:
 
 def free_fractions(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
     """Return the fractions of CPU and memory free after the placement, as [slot, row]; 0 if a node lacks the slot."""
+    if len(rows) == 1:
+        return _free_fractions_on(shape, cluster, rows.item(0))
     free = np.maximum(cluster.allocatable[CPU_AND_MEMORY, rows] - cluster.taken[CPU_AND_MEMORY, rows], 0)
     left = np.maximum(free - cluster.demand(shape.request).cpu_and_memory, 0)
     shares = np.rint(left.astype(np.float64) * cluster.inverse[CPU_AND_MEMORY, rows] * SCORE_ONE).astype(np.int64)
     at_most_one: Scores = np.minimum(shares, SCORE_ONE)
     return at_most_one
+
+
+def _free_fractions_on(shape: Shape, cluster: Cluster, row: int) -> Scores:
+    """Return the same for one row: for a single number an array operation costs far more than the calculation."""
+    request, shares = cluster.demand(shape.request).cpu_and_memory, []
+    for slot in (CPU, MEMORY):
+        free = max(cluster.allocatable.item(slot, row) - cluster.taken.item(slot, row), 0)
+        left = max(free - request.item(slot, 0), 0)
+        shares.append([min(round(float(left) * cluster.inverse.item(slot, row) * SCORE_ONE), SCORE_ONE)])
+    return np.array(shares, dtype=np.int64)
