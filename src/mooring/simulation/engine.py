@@ -83,7 +83,7 @@ class Replay:
             guarantees = guarantees_of(scenario.tenants, scenario.pools)
         else:
             self._tenants, guarantees = LiveTenants(live, scenario.pools), live.guarantees
-        self._pools = Pools(self._cluster, scenario.pools, guarantees)
+        self._pools = Pools(self._cluster, scenario.pools, guarantees, admits=self._tenants.counted)
         self._bookings = Bookings(self._cluster, self._pools, scenario.bookings)
         self._queue = self._pools.queue
         pending = [job for job in scenario.jobs if job.workload is None or job.workload.tasks]

@@ -13,7 +13,7 @@ from mooring.scheduling.admission import Admission
 from mooring.scheduling.calendar.seconds import time_of
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.plugins.profiles import Registry, effective_policy
-from mooring.scheduling.plugins.protocols import NO_FACTORS
+from mooring.scheduling.plugins.protocols import NO_FACTORS, FollowsQueue
 from mooring.scheduling.preemption.reclaim import Guarantees
 from mooring.scheduling.preemption.running_tasks import RunningTasks
 from mooring.scheduling.queue.pending_queue import PendingQueue
@@ -26,7 +26,10 @@ _FEW_NODES = 64
 class Pools:
     """One scheduler per pool, over one cluster."""
 
-    def __init__(self, cluster: Cluster, policies: Mapping[str, PoolPolicy], guarantees: Guarantees) -> None:
+    def __init__(
+        self, cluster: Cluster, policies: Mapping[str, PoolPolicy], guarantees: Guarantees, *, admits: bool
+    ) -> None:
+        """`admits`: passes have an admission, which may refuse work."""
         self.policies = policies
         self.running_tasks = RunningTasks()
         self.factors: dict[str, Factors] = {}
@@ -52,6 +55,14 @@ class Pools:
             for name, policy in policies.items()
             if policy.head_of_line is HeadOfLine.BACKFILL
         }
+
+        if not admits:
+            self.queue.plain_profiles = {
+                name: scheduler.profile
+                for name, scheduler in self._schedulers.items()
+                if scheduler.preemptor is None
+                and not any(isinstance(scorer, FollowsQueue) for scorer, _ in scheduler.profile.scorers)
+            }
 
     @property
     def preempt(self) -> bool:

@@ -91,6 +91,8 @@ class Tenants:
 class LiveTenants:
     """The tenants of a server. Fair-share factors stay as they were when the simulation started."""
 
+    counted = True
+
     def __init__(self, live: Live, policies: Mapping[str, PoolPolicy]) -> None:
         self._policies = policies
         self._tenancy = live.tenancy

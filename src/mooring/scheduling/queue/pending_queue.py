@@ -8,7 +8,7 @@ time, until a gate is lifted, until the usage or the limits of their tenants cha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
@@ -20,55 +20,19 @@ from mooring.model.tenancy.admission import NOTHING, Awaits
 from mooring.model.tenancy.quotas import Tenant
 from mooring.model.workloads.workload import Workload
 from mooring.scheduling.autoscaling.node_requests import lacks_nodes
-from mooring.scheduling.cluster.shapes import Shape, shape_of
+from mooring.scheduling.cluster.shapes import shape_of
 from mooring.scheduling.cluster_state import Cluster
 from mooring.scheduling.explain.unschedulable_reasons import UnplacedTasks
+from mooring.scheduling.gang_size import gang_size
 from mooring.scheduling.plugins.ordering.bands import ordered
 from mooring.scheduling.plugins.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins.profiles import Profile
 from mooring.scheduling.plugins.protocols import OrderingContext
 from mooring.scheduling.queue.head_of_queue import Best, HeadOfQueue
+from mooring.scheduling.queue.pending_groups import Group, ShapeClass, at_once, is_plain, lacks_capacity, may_be_planned
 from mooring.scheduling.queue.requeue_index import Entry, RequeueIndex
 from mooring.scheduling.scheduler import Pass
 from mooring.scheduling.scheduling_pass import BLOCKED
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeClass:
-    """The properties that decide whether a workload can be placed; workloads with equal ones share a group."""
-
-    shape: Shape
-    tasks: int
-    later: tuple[datetime, ...]
-    """The times at which its backed-off tasks may be tried."""
-    gang: bool
-    min_tasks: int | None
-    max_per_node: int | None
-    single_node: bool
-    occupied: frozenset[tuple[UUID, int]]
-    """The nodes of its tasks, if these restrict the placement of further tasks."""
-    longest_seconds: int | None
-    expected_seconds: int | None
-    notice_seconds: int | None
-    """For how long capacity must be unbooked for work without an end. Like the duration it is part of the key because a
-    backfill window may be long enough for one workload and too short for another."""
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Pending workloads that are alike to placement, with the reason why they are unschedulable."""
-
-    shape_class: ShapeClass
-    entry: Entry
-    unplaced: UnplacedTasks
-    members: dict[UUID, Workload] = field(default_factory=dict)
-    reason: Reason | None = None
-    reason_revision: int = -1
-    """The revision of the columns to which the reason applies."""
-    to_notify: set[UUID] = field(default_factory=set)
-    """Members that joined, or were tried because of a change, since the reason was last reported."""
-    refused: bool = False
-    """Admission refused some of the members handed out last: there may be capacity for others behind them."""
 
 
 def first_come(workloads: Sequence[Workload], number: int) -> Sequence[Workload]:
@@ -87,6 +51,11 @@ class PendingQueue:
         """The pools in which a workload that lacks capacity blocks those behind it."""
         self.backfill_depths: Mapping[str, int] = {}
         """By pool with backfill: the number of workloads lacking capacity that get a planned start."""
+        self.plain_profiles: Mapping[str, Profile] = {}
+        """The profiles of pools in which a new workload need not be offered if it lacks capacity and nothing changed.
+
+        No other rule of the pool may decide on it: no admission, preemption, or scores that follow the queue.
+        """
         self.starts: dict[UUID, datetime] = {}
         """The planned starts of the last passes."""
         self._planned_nodes: dict[UUID, Mapping[str, int]] = {}
@@ -150,7 +119,7 @@ class PendingQueue:
         group = self._home.get(workload.id)
         if group is not None and group.shape_class == self._shape_class(workload):
             group.members[workload.id] = workload
-            if _may_be_planned(group):
+            if may_be_planned(group):
                 self._queue_head(workload.pool).join(workload)
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
@@ -222,6 +191,8 @@ class PendingQueue:
         self._out, self._by_timer, self._all_out = set(), set(), False
         self._note_new_owners()
         self._come_due(now)
+        if self.plain_profiles and self._fresh:
+            self._group_lacking(now)
         self._note_changed_nodes()
         fresh, self._fresh = self._fresh, {}
         taken: list[Workload] = []
@@ -250,6 +221,37 @@ class PendingQueue:
             + self._heads((touched & self.backfill_depths.keys()) - in_order, known)
         )
 
+    def _group_lacking(self, now: datetime) -> None:
+        """Add new workloads that certainly find no node to their groups, without an attempt."""
+        if not self._requeue_index.nothing_changed():
+            return
+        for workload in list(self._fresh.values()):
+            profile = self.plain_profiles.get(workload.pool)
+            if profile is None or not is_plain(workload) or not self._stays_behind_plans(workload, now):
+                continue
+            shape_class = self._shape_class(workload)
+            group = self._groups.get(shape_class)
+            entry = Entry(workload, shape_class.shape, profile) if group is None else group.entry
+            if self._requeue_index.has_capacity(entry, at_once(workload)):
+                continue
+            del self._fresh[workload.id]
+            unplaced = UnplacedTasks([], len(workload.tasks), gang_size(workload))
+            self._join_group(workload, shape_class, unplaced, entry)
+            self._note_tried(self._home[workload.id], workload, unplaced)
+
+    def _stays_behind_plans(self, workload: Workload, now: datetime) -> bool:
+        """Return whether the workload gets no planned start, as others ahead of it have those that there may be."""
+        pool = workload.pool
+        if pool in self._pools_with_departures or pool in self._replan or pool in self._awaited:
+            return False
+        depth = self.backfill_depths.get(pool)
+        if depth is None:
+            return pool not in self.strict_pools
+        heads = self._first_of_queue(pool, ())
+        if len(heads) < depth or any(self.starts.get(head.id, now) <= now for head in heads):
+            return False
+        return list(self._best([*heads[:depth], workload], depth)) == heads[:depth]
+
     def _all_in_order(self, pools: Collection[str], known: Collection[UUID]) -> list[Workload]:
         """Return all pending workloads of pools in which work blocks those behind it: all are tried or none."""
         if not pools:
@@ -271,7 +273,7 @@ class PendingQueue:
 
     def _first_of_queue(self, pool: str, known: Collection[UUID]) -> list[Workload]:
         def everyone() -> Iterable[Workload]:
-            groups = (g for g in self._groups.values() if g.shape_class.shape.pool == pool and _may_be_planned(g))
+            groups = (g for g in self._groups.values() if g.shape_class.shape.pool == pool and may_be_planned(g))
             return (workload for group in groups for workload in group.members.values())
 
         heads = self._queue_head(pool).first(self.backfill_depths[pool], known, everyone)
@@ -399,7 +401,7 @@ class PendingQueue:
         """
         everyone = group.reason is None or _summary(group.reason) != _summary(reason)
         notified = list(group.members if everyone else group.to_notify)
-        if _lacks_capacity(group) != (reason.cure == "release"):
+        if lacks_capacity(group) != (reason.cure == "release"):
             self._queue_head(group.shape_class.shape.pool).forget()
         group.reason, group.reason_revision, group.to_notify = reason, self._cluster.changes.revision, set()
         self._unexplained.pop(group, None)
@@ -420,15 +422,26 @@ class PendingQueue:
         group = self._home.get(workload.id)
         if group is None:
             shape_class = self._shape_class(workload)
-            group = self._groups.get(shape_class)
-            if group is None:
-                entry = Entry(workload, shape_class.shape, None if eager else profile)
-                group = self._groups[shape_class] = Group(shape_class, entry, replace(unplaced, unplanned=None))
-                self._requeue_index.add(entry)
-            self._home[workload.id] = group
-            group.members[workload.id] = workload
-            if unplaced.unplanned is None:
-                self._queue_head(workload.pool).join(workload)
+            known = self._groups.get(shape_class)
+            entry = Entry(workload, shape_class.shape, None if eager else profile) if known is None else known.entry
+            group = self._join_group(workload, shape_class, unplaced, entry)
+        self._note_tried(group, workload, unplaced)
+
+    def _join_group(
+        self, workload: Workload, shape_class: ShapeClass, unplaced: UnplacedTasks, entry: Entry
+    ) -> Group:
+        """Add a workload to the group of its class. `entry`: that of the group, or a new one for a new group."""
+        group = self._groups.get(shape_class)
+        if group is None:
+            group = self._groups[shape_class] = Group(shape_class, entry, replace(unplaced, unplanned=None))
+            self._requeue_index.add(entry)
+        self._home[workload.id] = group
+        group.members[workload.id] = workload
+        if unplaced.unplanned is None:
+            self._queue_head(workload.pool).join(workload)
+        return group
+
+    def _note_tried(self, group: Group, workload: Workload, unplaced: UnplacedTasks) -> None:
         self._note_unplanned(group, unplaced)
         group.unplaced = unplaced
         self._requeue_index.tried(group.entry)
@@ -487,9 +500,9 @@ class PendingQueue:
     def _portion(self, group: Group) -> list[Workload]:
         """Return the best members up to the possible capacity, in order; the others are checked again afterwards."""
         entry, size = group.entry, len(group.entry.workload.tasks)
-        at_once = _at_once(entry.workload)
-        capacity = 1 if at_once == 1 and len(group.members) == 1 else self._requeue_index.task_capacity(entry)
-        if capacity < at_once:
+        least = at_once(entry.workload)
+        capacity = 1 if least == 1 and len(group.members) == 1 else self._requeue_index.task_capacity(entry)
+        if capacity < least:
             return []
         self.tries += 1
         number = -(-capacity // max(size, 1))
@@ -565,25 +578,6 @@ def _is_due(workload: Workload, now: datetime) -> bool:
         if task.not_before is None or task.not_before <= now:
             return True
     return not workload.tasks
-
-
-def _at_once(workload: Workload) -> int:
-    """Return the number of tasks that must be placed together for any of them to be placed."""
-    if workload.gang:
-        return len(workload.tasks)
-    if workload.min_tasks is not None:
-        return max(1, min(len(workload.tasks), workload.min_tasks - sum(workload.occupied.values())))
-    return 1
-
-
-def _lacks_capacity(group: Group) -> bool:
-    """Return whether the release of capacity may cure the group, as far as its reason is known."""
-    return group.reason is None or group.reason.cure == "release"
-
-
-def _may_be_planned(group: Group) -> bool:
-    """Return whether the group lacks capacity and its start was not found to be impossible to plan."""
-    return _lacks_capacity(group) and group.unplaced.unplanned is None
 
 
 def _summary(reason: Reason) -> tuple[object, ...]:

@@ -171,10 +171,10 @@ class RequeueIndex:
         """End a pass: no remaining entry fits into the amounts that are free now."""
         now = (self._cluster.changes.revision, self._cluster.static_changes.revision)
         if now not in (self._settled, (self._seen, self._static_seen)):
-            self._floor = self._free()
+            self._floor, self._capacities = self._free(), {}
         self._settled = now
 
-    def _nothing_changed(self) -> bool:
+    def nothing_changed(self) -> bool:
         """Return whether no entry can have become schedulable since the end of the last pass."""
         cluster = self._cluster
         return (
@@ -195,7 +195,7 @@ class RequeueIndex:
     def cured(self) -> list[Entry]:
         """Return the entries that changes since the last query may make schedulable."""
         cluster = self._cluster
-        if self._nothing_changed():
+        if self.nothing_changed():
             self._seen, self._relabelled = cluster.changes.revision, cluster.placed_tasks.relabelled
             return []
         free = self._free()
@@ -237,6 +237,11 @@ class RequeueIndex:
         if known is None:
             known = self._capacities[key] = self._task_capacity(entry)
         return known
+
+    def has_capacity(self, entry: Entry, tasks: int) -> bool:
+        """Return whether so many tasks may fit, if nothing has changed since the last pass. The entry may be new."""
+        entry.analyse(self._cluster)
+        return self.task_capacity(entry) >= tasks
 
     def _task_capacity(self, entry: Entry) -> int:
         cluster, workload, free = self._cluster, entry.workload, self._floor
