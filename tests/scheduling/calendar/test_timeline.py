@@ -104,7 +104,7 @@ def test_releases_summed_row_by_row_equal_those_summed_at_once(
     for one_by_one in (0, 3):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(capacity_queries, "_SUMMED_ONE_BY_ONE", one_by_one)
-            capacities = timeline.capacities_after_releases(cluster.rows, demand, times)
+            capacities = timeline.capacities_without((), cluster.rows, demand, times)
             answers.append(np.concatenate(capacities).tolist())
     assert answers[0] == answers[1]
 

@@ -6,7 +6,7 @@ checked exactly, filter by filter. A placement elsewhere, or a release on a node
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,6 +42,10 @@ _NOTHING = np.iinfo(np.int64).min
 
 _MAX_CACHED_STATIC_BYTES = 64 << 20
 _PLENTY = 1 << 40
+_FEW_ROWS = 4
+"""Up to this many rows, plain numbers take less time than arrays."""
+_FEW_ENTRIES = 64
+_MAX_ANALYSED = 1 << 12
 _MANY_NODES = 64
 """Above this number of changed nodes, checking all rows costs less than evaluating each change."""
 
@@ -61,6 +65,8 @@ class Entry:
     """None for work that is retried after every change in its pool."""
     needs: Amount = field(default_factory=lambda: np.full(1, _NOTHING))
     """The required task count of a node (1 if a filter limits it), then the required amounts along the slot axis."""
+    needed: Sequence[tuple[int, int]] = ()
+    """The positions in `needs` with a need, and the need."""
     static: tuple[Filter, ...] = ()
     static_shape: Shape | None = None
     """The part of the shape that the static filters may look at; computed on first use."""
@@ -76,12 +82,20 @@ class Entry:
     vocabulary: int = -1
     number: int = -1
 
+    def copy_analysis(self, other: Entry) -> None:
+        """Take over the analysis of an entry with the same shape and profile."""
+        self.needs, self.needed, self.others = other.needs, other.needed, other.others
+        self.static, self.static_shape = other.static, other.static_shape
+        self.watched, self.row_dependent, self.wide = other.watched, other.row_dependent, other.wide
+        self.unnamed, self.vocabulary = other.unnamed, other.vocabulary
+
     def analyse(self, cluster: Cluster) -> None:
         """Determine the filters that apply to the shape and what they depend on."""
         if self.profile is None or self.vocabulary == cluster.vocabulary:
             return
         active = [plugin for plugin in self.profile.filters if is_concerned(plugin, self.shape, cluster)]
         self.needs = _needs(active, self.shape, cluster)
+        self.needed = [(at, need) for at, need in enumerate(self.needs.tolist()) if need != _NOTHING]
         self.static = tuple(plugin for plugin in active if plugin.depends_on == "static")
         self.static_shape = None
         counted = (ResourcesFilter, TasksPerNodeFilter)
@@ -128,6 +142,11 @@ class RequeueIndex:
         self._counts: dict[Watch, Counts] = {}
         """The watched counts as of the last query."""
         self._static: dict[tuple[Shape, tuple[Filter, ...]], tuple[int, Mask]] = {}
+        self._analysed: dict[tuple[Shape, int], Entry] = {}
+        """An analysed entry by shape and profile."""
+        self._rows_of_pool: dict[str, list[int] | None] = {}
+        """The rows of pools with few nodes; None for larger pools."""
+        self._pools_seen = -1
 
     def __len__(self) -> int:
         return len(self._entries) - len(self._unused)
@@ -140,7 +159,7 @@ class RequeueIndex:
         else:
             entry.number = len(self._entries)
             self._entries.append(entry)
-        entry.analyse(self._cluster)
+        self._analyse(entry)
         self._ensure_capacity(len(self._entries), len(entry.needs))
         self._needs[entry.number] = _padded(entry.needs, self._needs.shape[1])
         self._pools[entry.number] = self._cluster.pools.code(entry.shape.pool)
@@ -211,7 +230,9 @@ class RequeueIndex:
             better[static_rows] = True
             better[relieved] = True
             rows = np.flatnonzero(better)
-            if len(rows):
+            if len(rows) <= _FEW_ROWS and len(self._entries) <= _FEW_ENTRIES:
+                found |= self._among_few(rows.tolist(), free)
+            elif len(rows):
                 found |= self._among(self._within_reach(~self._row_dependent, rows, free), rows, free)
         if self._row_dependent.any():
             moved = cluster.changes.since(self._seen)
@@ -240,8 +261,50 @@ class RequeueIndex:
 
     def has_capacity(self, entry: Entry, tasks: int) -> bool:
         """Return whether so many tasks may fit, if nothing has changed since the last pass. The entry may be new."""
-        entry.analyse(self._cluster)
+        self._analyse(entry)
+        rows = self._few_rows(entry.shape.pool)
+        if rows is not None and not self._on_few(entry, rows):
+            return False
         return self.task_capacity(entry) >= tasks
+
+    def _analyse(self, entry: Entry) -> None:
+        """Analyse an entry, or copy the analysis of another one with the same shape and profile."""
+        key = (entry.shape, id(entry.profile))
+        alike = self._analysed.get(key)
+        if alike is not None and alike.profile is entry.profile and alike.vocabulary == self._cluster.vocabulary:
+            entry.copy_analysis(alike)
+            return
+        entry.analyse(self._cluster)
+        if len(self._analysed) >= _MAX_ANALYSED:
+            self._analysed.clear()
+        self._analysed[key] = entry
+
+    def _few_rows(self, pool: str) -> list[int] | None:
+        """Return the rows of a pool if they are few."""
+        cluster = self._cluster
+        if self._pools_seen != cluster.static_changes.revision:
+            self._pools_seen, self._rows_of_pool = cluster.static_changes.revision, {}
+        if pool not in self._rows_of_pool:
+            rows = cluster.rows_of_pool(pool)
+            self._rows_of_pool[pool] = rows.tolist() if len(rows) <= _FEW_ROWS else None
+        return self._rows_of_pool[pool]
+
+    def _on_few(self, entry: Entry, rows: Iterable[int]) -> list[int]:
+        """Return the rows with the free amounts that an entry needs, by plain numbers."""
+        cluster, needed = self._cluster, entry.needed
+        allocatable, taken = cluster.allocatable, cluster.taken
+        fitting: list[int] = []
+        for row in rows:
+            for position, need in needed:
+                if position:
+                    free = allocatable.item(position - 1, row) - taken.item(position - 1, row)
+                else:
+                    free = cluster.max_tasks.item(row) - cluster.tasks.item(row)
+                if need > free:
+                    break
+            else:
+                fitting.append(row)
+        return fitting
 
     def _task_capacity(self, entry: Entry) -> int:
         cluster, workload, free = self._cluster, entry.workload, self._floor
@@ -289,6 +352,28 @@ class RequeueIndex:
             if fits:
                 found[entry.number] = entry
         return found
+
+    def _among_few(self, rows: Sequence[int], free: Amount) -> dict[int, Entry]:
+        """Return the entries without a need that depends on the row that fit on at least one of a few rows."""
+        found: dict[int, Entry] = {}
+        for number, entry in enumerate(self._entries):
+            if entry is None or entry.row_dependent:
+                continue
+            pool = self._pools.item(number)
+            fitting = self._on_few(entry, [row for row in rows if self._cluster.pool.item(row) == pool])
+            if fitting and self._fits_on_few(entry, fitting, free):
+                found[number] = entry
+        return found
+
+    def _fits_on_few(self, entry: Entry, rows: Sequence[int], free: Amount) -> bool:
+        """Return the answer of `_fits_on` for rows with the free amounts."""
+        if entry.others or entry.workload.max_per_node is not None or entry.vocabulary != self._cluster.vocabulary:
+            return self._fits_on(entry, np.array(rows, dtype=np.intp), free)
+        try:
+            allowed = self._allowed(entry)
+        except PluginFailed:
+            return True  # The pass reports the failure.
+        return any(allowed.item(row) for row in rows)
 
     def _fits_on(self, entry: Entry, rows: Rows, free: Amount) -> bool:
         rows = rows[(entry.needs[:, None] <= free[: len(entry.needs), rows]).all(axis=0)]

@@ -24,6 +24,15 @@ class UnusedCapabilityScorer:
 
 def unused_capabilities(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
     """Return the number of slots per row that have free capacity and are not requested."""
+    if len(rows) == 1:
+        # For a single number an array operation costs far more than the comparison.
+        row, allocatable, taken, request = rows.item(0), cluster.allocatable, cluster.taken, dict(shape.request)
+        unused = [
+            allocatable.item(slot, row) > taken.item(slot, row)
+            for slot, name in enumerate(cluster.slot_names)
+            if not request.get(name)
+        ]
+        return np.array([sum(unused)], dtype=np.int64)
     requested = {name for name, amount in shape.request if amount}
     slots = [position for position, name in enumerate(cluster.slot_names) if name not in requested]
     not_requested = np.array(slots, dtype=np.intp).reshape(-1, 1)
