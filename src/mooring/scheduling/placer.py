@@ -42,7 +42,8 @@ Short: TypeAlias = list[tuple[int, UnplacedTasks]]
 """The positions of decisions on workloads that found too few nodes, with their unplaced tasks."""
 
 _NO_DEVICES: tuple[tuple[DeviceShare, ...]] = ((),)
-_FEW_WORKLOADS = 8
+_FEW_NODES = 256
+_FEW_WORKLOADS, _FEW_WORKLOADS_ON_FEW_NODES = 8, 64
 """Up to this many workloads are placed without the kernels where starts are planned: a batch first finds the rows that
 the promises close to each workload, which takes longer than placing them. Scores that follow the queue, such as
 expected fill, are the exception: without the kernels each of them takes far longer."""
@@ -98,7 +99,8 @@ class Placer:
         return decisions, short
 
     def _place_portion(self, workloads: Sequence[Workload], now: datetime, stop: bool) -> tuple[list[Decision], Short]:
-        few = self._notes_ends and self._follower is None and len(workloads) <= _FEW_WORKLOADS
+        most = _FEW_WORKLOADS if len(self._cluster) > _FEW_NODES else _FEW_WORKLOADS_ON_FEW_NODES
+        few = self._notes_ends and self._follower is None and len(workloads) <= most
         if self._uses_kernels() and not few:
             return self._place_in_batches(workloads, now, stop)
         decisions: list[Decision] = []

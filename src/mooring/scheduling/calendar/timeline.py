@@ -18,6 +18,7 @@ from mooring.model.workloads.workload import Workload
 from mooring.scheduling.calendar.capacity_queries import CapacityQueries
 from mooring.scheduling.calendar.prediction.corrections import corrected_end
 from mooring.scheduling.calendar.promises import Promise, Taken, checked_end
+from mooring.scheduling.calendar.step_functions import NEVER
 from mooring.scheduling.cluster.arrays import Amount, Demand, Mask, Rows
 from mooring.scheduling.cluster.footprints import Footprint
 
@@ -67,6 +68,8 @@ class Timeline(CapacityQueries):
         """By pool and workload: the keys of the promises for planned starts of pending work."""
         self._dropped: list[Promise] = []
         """Planned starts that were dropped to be planned anew."""
+        self._first_start = -1, 0
+        """The first planned start, and the revision of the promises to which it belongs."""
         self._guessed: dict[Hashable, _Guess] = {}
         """The tasks whose ends are guessed."""
 
@@ -113,6 +116,8 @@ class Timeline(CapacityQueries):
         """
         notice, promised = self.notice(workload), workload.booking is not None
         longest, expected = workload.longest_seconds, workload.expected_seconds
+        if expected is not None and self.now + max(expected, 1) <= self._first_planned_start():
+            return rows[:0]
         reserved = self._resting_on_guesses(rows, workload)
         if reserved is None:
             return self.conflicts(rows, demand, expected, notice, promised=promised)
@@ -120,6 +125,16 @@ class Timeline(CapacityQueries):
         with self.without_guesses(rows[reserved]):
             closed_by_bookings = self.conflicts(rows[reserved], demand, longest, notice, promised=promised)
         return np.concatenate((closed, closed_by_bookings))
+
+    def _first_planned_start(self) -> int:
+        """Return the time before which nothing is promised but the ends of running tasks, if that is known: else 0."""
+        if self.booked_count != self.planned_count:
+            return 0
+        revision, first = self._first_start
+        if revision != self.revision:
+            first = min((each.start for each in self._planned() if each.start is not None), default=NEVER)
+            self._first_start = self.revision, first
+        return first
 
     def is_closed_to(self, workload: Workload, row: int, demand: Demand) -> bool | None:
         """Return whether one row is among `closed_to`; None if that takes more than a look at a few planned starts."""
