@@ -47,6 +47,8 @@ class _Account:
     used: tuple[_Used, ...]
     amounts: dict[Scope, list[_Limit]]
     """The limits by level; levels without limits are absent."""
+    all_amounts: tuple[_Limit, ...]
+    """The same limits of all levels."""
     sessions: list[_Limit]
     private_sessions: list[_Limit]
     in_pools: tuple[dict[str, dict[str, int]], ...]
@@ -180,19 +182,21 @@ class Usage:
 
     def tasks_within(self, workload: Workload) -> int:
         """Return how many of its tasks may be placed within all limits."""
-        if self.session_violations(workload):
-            return 0
+        account = self._account(workload)
+        if not workload.occupied:
+            for _, slot, limit, used in account.private_sessions if workload.private else account.sessions:
+                if used.get(slot, 0) >= limit:
+                    return 0
         within, request = len(workload.tasks), workload.request
         if workload.exempt:
             return within
-        for limits in self._account(workload).amounts.values():
-            for _, slot, limit, used in limits:
-                left = limit - used.get(slot, 0)
-                if left < 0:
-                    return 0
-                asked = request.get(slot, 0)
-                if asked and left < asked * within:
-                    within = left // asked
+        for _, slot, limit, used in account.all_amounts:
+            left = limit - used.get(slot, 0)
+            if left < 0:
+                return 0
+            asked = request.get(slot, 0)
+            if asked and left < asked * within:
+                within = left // asked
         return within
 
     def _move(self, workload: Workload, tasks: int, sessions: int) -> None:
@@ -204,11 +208,10 @@ class Usage:
                 used[counter] = used.get(counter, 0) + sessions
         if workload.exempt:
             return
-        in_pool = [pools.setdefault(workload.pool, {}) for pools in account.in_pools]
-        for slot, amount in workload.request.items():
-            moved = amount * tasks
-            for counters in (*in_pool, *account.used):
-                counters[slot] = counters.get(slot, 0) + moved
+        moved = [(slot, amount * tasks) for slot, amount in workload.request.items()]
+        for counters in (*[pools.setdefault(workload.pool, {}) for pools in account.in_pools], *account.used):
+            for slot, amount in moved:
+                counters[slot] = counters.get(slot, 0) + amount
 
     def _violation(self, exceeded: _Limit, requested: int) -> Violation:
         tenant, slot, limit, used = exceeded
@@ -239,6 +242,7 @@ class Usage:
             tenants,
             tuple(self._used[tenant] for tenant in tenants),
             amounts,
+            tuple(each for own in amounts.values() for each in own),
             [each for each in limits if each.slot == SESSIONS],
             [each for each in limits if each.slot == PRIVATE_SESSIONS],
             tuple(self._in_pools.setdefault(id, {}) for id in {workload.user_id, workload.project_id}),
