@@ -369,9 +369,8 @@ class Planner:
         if seconds is not None:
             seconds = max(seconds, 1)
         if count == 1:
-            starts = timeline.earliest(rows, demand, seconds, first)
-            start = int(starts.min(initial=NEVER))
-            task_capacity = (starts == start).astype(np.int64)
+            start, at = timeline.soonest(rows, demand, seconds, first)
+            task_capacity = at.astype(np.int64)
         else:
             start, task_capacity = timeline.gang_start(
                 rows, demand, seconds, count, first, horizon=NEVER, most=min(most, count)

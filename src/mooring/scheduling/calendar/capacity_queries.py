@@ -14,6 +14,10 @@ from mooring.scheduling.cluster.arrays import Amount, Demand, Mask, Rows
 
 _SUMMED_ONE_BY_ONE = 4
 """Up to this many rows, what their tasks release is summed row by row: array operations have a fixed cost."""
+_SEARCHED_BY_SPANS = 64
+"""On more rows than this, the first start is searched for in ever longer spans of time."""
+_FIRST_SPAN, _LAST_SPAN, _LONGER = 256, 1 << 20, 4
+"""In seconds, and the factor between two spans."""
 
 
 class Alternatives(NamedTuple):
@@ -140,6 +144,36 @@ class CapacityQueries(Promises):
         result = np.full(len(rows), NEVER, dtype=np.int64)
         result[owners] = starts[enough][firsts]
         return result
+
+    def soonest(self, rows: Rows, demand: Demand, seconds: int | None, not_before: int) -> tuple[int, Mask]:
+        """Return the first time of `earliest` on any row, and the rows that have it.
+
+        The search looks at ever longer spans of time: on many rows, the first one that is free is mostly free soon.
+        """
+        not_before, span = max(not_before, self.now), _FIRST_SPAN
+        free_now: Mask = np.logical_and.reduce(demand.amounts <= self._free(rows, demand), axis=0)
+        while len(rows) > _SEARCHED_BY_SPANS and span <= _LAST_SPAN:
+            # All other rows are as full until then as they are now.
+            near: Rows = np.flatnonzero(free_now | self._changes_until(not_before + span)[rows])
+            near = near[self._is_ever_free(rows[near], demand, not_before, not_before + span)]
+            starts = self.earliest(rows[near], demand, seconds, not_before)
+            start = int(starts.min(initial=NEVER))
+            if start < not_before + span:
+                at: Mask = np.zeros(len(rows), dtype=np.bool_)
+                at[near[starts == start]] = True
+                return start, at
+            span *= _LONGER
+        starts = self.earliest(rows, demand, seconds, not_before)
+        start = int(starts.min(initial=NEVER))
+        return start, starts == start
+
+    def _is_ever_free(self, rows: Rows, demand: Demand, start: int, end: int) -> Mask:
+        """Return whether each row has a step in a window in which the demand fits."""
+        self._build(rows)
+        number, *_, steps = self._steps.within(rows, demand.slots[:, 0], start, end)
+        free: Mask = np.zeros(len(rows), dtype=np.bool_)
+        free[number[np.logical_and.reduce(demand.amounts <= self._free(rows, demand)[:, number] - steps, axis=0)]] = True
+        return free
 
     def capacities_without(
         self, plan: Sequence[Promise], rows: Rows, demand: Demand, times: Iterable[int]

@@ -20,10 +20,12 @@ from mooring.model.errors import InvalidInput
 from mooring.model.resources.slots import Amounts
 from mooring.scheduling.calendar.row_steps import RowSteps
 from mooring.scheduling.calendar.step_functions import MOST_AT_ONCE, StepFunctions, steps_of
-from mooring.scheduling.cluster.arrays import Amount, Demand, Rows
+from mooring.scheduling.cluster.arrays import Amount, Demand, Mask, Rows
 from mooring.scheduling.cluster.footprints import Footprint
 from mooring.scheduling.cluster.journal import Journal
 
+_SPAN_BITS = 8
+"""The rows that change are known by spans of 256 seconds."""
 _STEPS_PER_CHANGE = 8
 """A row with fewer steps than this per change is rebuilt, which then costs less than changing it in place."""
 _STEPS_PER_PROMISE = 16
@@ -106,6 +108,8 @@ class Promises:
         """A heap of the times at which promises begin and end. The number prevents comparison of keys."""
         self._windows: list[tuple[int, int, Sequence[Hashable]]] = []
         """The entries of promises that are not taken yet."""
+        self._rows_changing: dict[int, set[int]] = {}
+        """By span of time: the rows on which a promise begins or ends then. Promises that were removed stay counted."""
         self._relieved: set[int] = set()
         self._numbers = count()
         self._steps = StepFunctions(cluster.capacity, len(cluster.allocatable))
@@ -181,6 +185,10 @@ class Promises:
 
     def advance(self, now: int) -> None:
         """Advance to `now`: drop ended promises; running tasks past their expected end may end any second."""
+        if now >> _SPAN_BITS > self.now >> _SPAN_BITS and self._rows_changing:
+            past = [span for span in self._rows_changing if span < now >> _SPAN_BITS]
+            for span in past:
+                del self._rows_changing[span]
         self.now = max(self.now, now)
         while self._ahead and self._ahead[0][0] <= self.now:
             time, _, keys = heappop(self._ahead)
@@ -230,8 +238,10 @@ class Promises:
             self._of_row.setdefault(row, {})[key] = promise
             if start is not None:
                 times.setdefault((start, True), []).append(key)
+                self._rows_changing.setdefault(start >> _SPAN_BITS, set()).add(row)
             if end is not None:
                 times.setdefault((end, start is not None), []).append(key)
+                self._rows_changing.setdefault(end >> _SPAN_BITS, set()).add(row)
         for (time, waits), keys in times.items():
             if time > self.now:
                 entry = (time, next(self._numbers), keys)
@@ -241,6 +251,14 @@ class Promises:
         self._count(list(promises.values()), 1)
         if len(self._ahead) > 4 * len(self._promises) + 64:
             self._forget_outdated()
+
+    def _changes_until(self, time: int) -> Mask:
+        """Return the rows on which a promise begins or ends from now until a time, and maybe some others."""
+        changing: Mask = np.zeros(len(self._stale), dtype=np.bool_)
+        spans = range(self.now >> _SPAN_BITS, (time >> _SPAN_BITS) + 1)
+        rows = [row for span in spans for row in self._rows_changing.get(span, ())]
+        changing[rows] = True
+        return changing
 
     def _take_out(self, key: Hashable) -> Promise | None:
         return self._take_out_all((key,)).get(key)
