@@ -32,6 +32,7 @@ NAMES = (
     "bookings",
     "booking_series",
     "backfill",
+    "week",
     "estimates",
     "waiting",
     "scaling",

@@ -60,6 +60,7 @@ TARGETS = (
     Target("occupancy over five axes, 1 M ledger rows", "accounting", "occupancy_five_axes_ms", 1_000, False, " ms"),
     Target("backfill replay, one node of 100 cores", "backfill", "kth_easy_jobs_per_second", 5_000, unit=" jobs/s"),
     Target("backfill replay, gangs over 100 nodes", "backfill", "kth_gangs_jobs_per_second", 2_000, unit=" jobs/s"),
+    Target("a week of 5,000 nodes, one core", "week", "week_processor_minutes", 10, False, " min"),
     Target("`mooring ps`", "command_line", "ps_ms", 200, False, " ms"),
     Target("`mooring run -- true`", "startup", "run_true_ms", 600, False, " ms"),
     Target("server ready, warm kernels", "startup", "server_ready_seconds", 1.5, False, " s"),

@@ -284,7 +284,7 @@ def _rows_without_conflicts(evaluation: Evaluation, workload: Workload) -> Mask:
         return feasible
     closed = timeline.closed_to(workload, booked, evaluation.demand)
     if may_conflict(cluster, evaluation.shape.constraints):
-        excluded = closed_to(cluster, evaluation.shape.constraints, workload.expected_seconds)
+        excluded = closed_to(cluster, evaluation.shape.constraints, workload.gap_seconds)
         closed = np.concatenate((closed, excluded))
     if not len(closed):
         return feasible

@@ -86,6 +86,16 @@ def test_rows_that_are_built_together_agree_with_one_that_looks_at_every_second(
         agree(data)
 
 
+@settings(max_examples=examples(120), deadline=None)
+@given(data=st.data())
+def test_a_search_by_spans_of_time_agrees_with_one_that_looks_at_every_second(data: st.DataObject):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promises, "_SPAN_BITS", 1)
+        patch.setattr(capacity_queries, "_SEARCHED_BY_SPANS", 0)
+        patch.setattr(capacity_queries, "_FIRST_SPAN", 2)
+        agree(data)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(
     running=st.lists(st.tuples(st.integers(0, 2), st.integers(1, SECONDS), AMOUNTS), max_size=8),
@@ -267,6 +277,10 @@ def ask(data: st.DataObject, cluster: Cluster, reference: Reference) -> None:
     assert task_capacity == [reference.task_capacity(number, request, start, end, 4) for number in numbers]
     found = [reference.earliest([number], request, length, start) for number in numbers]
     assert timeline.earliest(rows, demand, length, start).tolist() == [NEVER if t is None else t for t in found]
+    each = timeline.earliest(rows, demand, length, start)
+    first, at = timeline.soonest(rows, demand, length, start)
+    assert first == each.min()
+    assert at.tolist() == (each == first).tolist()
     gang_start = reference.earliest(numbers, request, length, start, count=3)
     assert timeline.earliest_for_gang(rows, demand, length, 3, start) == (NEVER if gang_start is None else gang_start)
     if cluster.fits(demand, rows).all():
@@ -443,6 +457,26 @@ def test_predictions_count_beside_plans_and_limits_beside_bookings(booked: bool,
     filler = Workload(name="filler", request={"cpu": 3000}, time_limit_seconds=1000, predicted_seconds=50)
     assert timeline.closed_to(filler, cluster.rows, demand).tolist() == closed
     assert timeline.planned_seconds(filler) == (1000 if booked else 50)
+
+
+@pytest.mark.parametrize(("booked", "closed"), [(False, []), (True, [0])])
+def test_work_starts_in_a_shorter_gap_than_its_prediction_only_beside_plans(booked: bool, closed: list[int]):
+    cluster = Cluster([node("n").cpu(4).node])
+    timeline, demand = cluster.timeline, cluster.demand((("cpu", 3000),))
+    if booked:
+        timeline.add("booking", 0, 100, 200, {"cpu": 4000})
+    else:
+        timeline.plan("default", id_of("head"), 0, 0, 100, 200, {"cpu": 4000}, Footprint(NO_CONSTRAINTS))
+    filler = Workload(
+        name="filler",
+        request={"cpu": 3000},
+        time_limit_seconds=1000,
+        predicted_seconds=300,
+        predicted_gap_seconds=75,
+    )
+    assert timeline.closed_to(filler, cluster.rows, demand).tolist() == closed
+    assert timeline.is_closed_to(filler, 0, demand) in (None, bool(closed))
+    assert timeline.planned_seconds(filler) == (1000 if booked else 300)
 
 
 def test_guessed_end_of_running_work_frees_nothing_beside_a_booking():

@@ -145,6 +145,8 @@ class Workload(PlacementOptions):
     """The time that its tasks have to stop at their time limit."""
     predicted_seconds: int | None = None
     """The run time predicted from earlier runs, where the pool plans with predictions; at most the time limit."""
+    predicted_gap_seconds: int | None = None
+    """With a prediction: how far ahead a planned start must be for the work to start in the gap before it."""
     booking: UUID | None = None
     """The timeslot whose reserved capacity it runs in; nowhere else, and at no other time."""
 
@@ -161,6 +163,14 @@ class Workload(PlacementOptions):
             if self.longest_seconds is None or self.predicted_seconds is None
             else max(min(self.predicted_seconds, self.longest_seconds), 1)
         )
+
+    @property
+    def gap_seconds(self) -> int | None:
+        """Return how long a gap before a planned start must be for a task; None if it has no expected end."""
+        expected = self.expected_seconds
+        if expected is None or self.predicted_seconds is None or self.predicted_gap_seconds is None:
+            return expected
+        return max(min(self.predicted_gap_seconds, expected), 1)
 
     @property
     def exempt(self) -> bool:

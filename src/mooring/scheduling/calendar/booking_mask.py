@@ -58,7 +58,7 @@ class BookingMask:
     def _mask(self, workload: Workload) -> _Mask:
         request, constraints = workload.request, workload.constraints
         notice = self._cluster.timeline.notice(workload)
-        seconds = workload.expected_seconds, workload.longest_seconds
+        seconds = workload.gap_seconds, workload.longest_seconds
         key: tuple[object, ...] = (workload.pool, *seconds, notice, *request, *request.values())
         if self._pairwise or constraints.anti_affinity:
             key = (*key, constraints)
@@ -76,7 +76,7 @@ class BookingMask:
             rows = rows[cluster.fits(demand, rows).all(axis=0)]
         excluded: tuple[int, ...] = ()
         if may_conflict(cluster, workload.constraints):
-            excluded = tuple(closed_to(cluster, workload.constraints, workload.expected_seconds).tolist())
+            excluded = tuple(closed_to(cluster, workload.constraints, workload.gap_seconds).tolist())
         if not len(rows):
             return _Mask(excluded, {})
         surplus = timeline.surplus_for(workload, rows, demand)

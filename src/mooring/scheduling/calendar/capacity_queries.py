@@ -77,9 +77,7 @@ class CapacityQueries(Promises):
         if few is not None:
             assert seconds is not None
             end = self.now + max(seconds, 1)
-            crowded = [
-                self._is_crowded(steps, row, demand, end) for steps, row in zip(few, rows.tolist(), strict=True)
-            ]
+            crowded = [self._is_crowded(steps, row, demand, end) for steps, row in zip(few, rows.tolist(), strict=True)]
             return rows[np.array(crowded, dtype=np.bool_)]
         rows = rows[self._crowds(rows, demand, self._most_ever(rows, demand))]
         if len(rows) and (seconds is not None or notice is not None):
@@ -172,7 +170,9 @@ class CapacityQueries(Promises):
         self._build(rows)
         number, *_, steps = self._steps.within(rows, demand.slots[:, 0], start, end)
         free: Mask = np.zeros(len(rows), dtype=np.bool_)
-        free[number[np.logical_and.reduce(demand.amounts <= self._free(rows, demand)[:, number] - steps, axis=0)]] = True
+        free[number[np.logical_and.reduce(demand.amounts <= self._free(rows, demand)[:, number] - steps, axis=0)]] = (
+            True
+        )
         return free
 
     def capacities_without(
@@ -211,9 +211,7 @@ class CapacityQueries(Promises):
             capacities.append(_times(free + released[demand.slots, rows], demand))
         return capacities
 
-    def _capacity_without(
-        self, plan: Sequence[Promise], steps: RowSteps, row: int, demand: Demand, time: int
-    ) -> int:
+    def _capacity_without(self, plan: Sequence[Promise], steps: RowSteps, row: int, demand: Demand, time: int) -> int:
         """Return the number of tasks that a row can take at a time without the promises of a plan."""
         planned: dict[int, int] = {}
         for promise in plan:

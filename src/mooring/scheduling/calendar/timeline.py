@@ -111,17 +111,17 @@ class Timeline(CapacityQueries):
     def closed_to(self, workload: Workload, rows: Rows, demand: Demand) -> Rows:
         """Return the rows on which the workload conflicts with a booking or a planned start if it starts now.
 
-        Against planned starts it counts until its expected end. Against bookings it counts until its latest end, and so
-        do the tasks on their rows.
+        Against planned starts it counts for the gap that it needs. Against bookings it counts until its latest end, and
+        so do the tasks on their rows.
         """
         notice, promised = self.notice(workload), workload.booking is not None
-        longest, expected = workload.longest_seconds, workload.expected_seconds
-        if expected is not None and self.now + max(expected, 1) <= self._first_planned_start():
+        longest, gap = workload.longest_seconds, workload.gap_seconds
+        if gap is not None and self.now + max(gap, 1) <= self._first_planned_start():
             return rows[:0]
         reserved = self._resting_on_guesses(rows, workload)
         if reserved is None:
-            return self.conflicts(rows, demand, expected, notice, promised=promised)
-        closed = self.conflicts(rows[~reserved], demand, expected, notice, promised=promised)
+            return self.conflicts(rows, demand, gap, notice, promised=promised)
+        closed = self.conflicts(rows[~reserved], demand, gap, notice, promised=promised)
         with self.without_guesses(rows[reserved]):
             closed_by_bookings = self.conflicts(rows[reserved], demand, longest, notice, promised=promised)
         return np.concatenate((closed, closed_by_bookings))
@@ -140,7 +140,7 @@ class Timeline(CapacityQueries):
         """Return whether one row is among `closed_to`; None if that takes more than a look at a few planned starts."""
         if not self._bookings.item(row):
             return False
-        seconds = workload.expected_seconds
+        seconds = workload.gap_seconds
         if seconds is None or workload.booking is not None or self.booked_count != self.planned_count:
             return None
         steps = self._steps_of_one(row)
@@ -149,7 +149,7 @@ class Timeline(CapacityQueries):
     def surplus_for(self, workload: Workload, rows: Rows, demand: Demand) -> Amount:
         """Return the surplus that counts for the workload if it starts now, by the rule of `closed_to`."""
         notice = self.notice(workload)
-        surplus = self.surplus_during(rows, demand, workload.expected_seconds, notice)
+        surplus = self.surplus_during(rows, demand, workload.gap_seconds, notice)
         reserved = self._resting_on_guesses(rows, workload)
         if reserved is not None:
             with self.without_guesses(rows[reserved]):
@@ -160,7 +160,7 @@ class Timeline(CapacityQueries):
         """Return a mask of the rows with bookings; None if there are none, or no end is guessed."""
         if self.booked_count == self.planned_count:
             return None
-        if not self._guessed and workload.expected_seconds == workload.longest_seconds:
+        if not self._guessed and workload.gap_seconds == workload.longest_seconds:
             return None
         return self._reserved[rows] > 0
 

@@ -121,7 +121,7 @@ class Plans:
         return (each for entries in self._by_row.values() for each in entries)
 
     def _not_needed_before(self, workload: Workload) -> list[Withheld]:
-        seconds = workload.expected_seconds
+        seconds = workload.gap_seconds
         end = NEVER if seconds is None else self._timeline.now + max(seconds, 1)
         return [each for each in self._all() if each.start >= end]
 

@@ -330,7 +330,8 @@ class ClusterColumns:
     def fits_on(self, demand: Demand, row: int) -> bool:
         """Return whether a demand fits on one row; for a single row this takes a fraction of the time of `fits`."""
         allocatable, taken = self.allocatable, self.taken
-        for slot, amount in demand.by_slot:
+        # A loop takes half the time of `all` over a generator.
+        for slot, amount in demand.by_slot:  # noqa: SIM110
             if amount > allocatable.item(slot, row) - taken.item(slot, row):
                 return False
         return True

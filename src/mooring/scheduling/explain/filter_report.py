@@ -157,7 +157,7 @@ def _withheld(report: FilterReport, evaluation: Evaluation, workload: Workload) 
             if plugin.depends_on == "row":
                 refused |= ~ask_filter(plugin, shape, cluster, report.feasible)
     if may_conflict(cluster, shape.constraints):
-        refused |= np.isin(report.feasible, closed_to(cluster, shape.constraints, workload.expected_seconds))
+        refused |= np.isin(report.feasible, closed_to(cluster, shape.constraints, workload.gap_seconds))
     return refused
 
 

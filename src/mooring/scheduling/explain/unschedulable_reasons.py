@@ -74,7 +74,7 @@ class UnschedulableReasons:
             self._revision = self._cluster.changes.revision
         shape = shape_on_node(workload, self._cluster, unplaced.count)
         timeline = self._cluster.timeline
-        seconds = workload.longest_seconds, workload.expected_seconds
+        seconds = workload.longest_seconds, workload.gap_seconds
         limit = (*seconds, timeline.notice(workload)) if timeline.booked else None
         key = (shape, unplaced.count, unplaced.least, workload.max_per_node, limit, workload.booking)
         nowhere = not unplaced.rows and not workload.occupied

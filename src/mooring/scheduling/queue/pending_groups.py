@@ -30,6 +30,7 @@ class ShapeClass:
     """The nodes of its tasks, if these restrict the placement of further tasks."""
     longest_seconds: int | None
     expected_seconds: int | None
+    gap_seconds: int | None
     notice_seconds: int | None
     """For how long capacity must be unbooked for work without an end. Like the duration it is part of the key because a
     backfill window may be long enough for one workload and too short for another."""

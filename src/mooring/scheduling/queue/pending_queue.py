@@ -427,9 +427,7 @@ class PendingQueue:
             group = self._join_group(workload, shape_class, unplaced, entry)
         self._note_tried(group, workload, unplaced)
 
-    def _join_group(
-        self, workload: Workload, shape_class: ShapeClass, unplaced: UnplacedTasks, entry: Entry
-    ) -> Group:
+    def _join_group(self, workload: Workload, shape_class: ShapeClass, unplaced: UnplacedTasks, entry: Entry) -> Group:
         """Add a workload to the group of its class. `entry`: that of the group, or a new one for a new group."""
         group = self._groups.get(shape_class)
         if group is None:
@@ -530,6 +528,7 @@ class PendingQueue:
             frozenset(workload.occupied.items()) if limited else frozenset(),
             workload.longest_seconds,
             workload.expected_seconds,
+            workload.gap_seconds,
             self._cluster.timeline.notice(workload),
         )
 

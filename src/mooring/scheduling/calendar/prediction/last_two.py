@@ -12,6 +12,8 @@ _FEWEST = 2
 
 
 class LastTwoRuns:
+    gap_share = 1.0
+
     def __init__(self) -> None:
         self.history = RunHistory()
 

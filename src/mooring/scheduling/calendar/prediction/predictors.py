@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Protocol
 
 from mooring.model.policy.pools import Expectation
@@ -16,6 +17,11 @@ _STEPS_PER_OCTAVE = 16
 
 class Predictor(Protocol):
     """Deterministic: the same runs in the same order give the same predictions."""
+
+    @property
+    def gap_share(self) -> float:
+        """The part of the predicted run time for which a gap must last."""
+        ...
 
     def seconds(self, job: JobFeatures) -> float | None:
         """Return the predicted run time; None without evidence."""
@@ -46,7 +52,10 @@ def features_of(workload: Workload) -> JobFeatures:
 def with_prediction(workload: Workload, predictor: Predictor | None) -> Workload:
     """Return the workload with its predicted run time, or without one."""
     seconds = None if predictor is None else expected_runtime(predictor, features_of(workload))
-    return workload if seconds == workload.predicted_seconds else replace(workload, predicted_seconds=seconds)
+    gap = None if predictor is None or seconds is None else max(ceil(seconds * predictor.gap_share), 1)
+    if seconds == workload.predicted_seconds and gap == workload.predicted_gap_seconds:
+        return workload
+    return replace(workload, predicted_seconds=seconds, predicted_gap_seconds=gap)
 
 
 def expected_runtime(predictor: Predictor, job: JobFeatures) -> int | None:
