@@ -278,9 +278,9 @@ def ask(data: st.DataObject, cluster: Cluster, reference: Reference) -> None:
     found = [reference.earliest([number], request, length, start) for number in numbers]
     assert timeline.earliest(rows, demand, length, start).tolist() == [NEVER if t is None else t for t in found]
     each = timeline.earliest(rows, demand, length, start)
-    first, at = timeline.soonest(rows, demand, length, start)
+    first, has_it = timeline.soonest(rows, demand, length, start)
     assert first == each.min()
-    assert at.tolist() == (each == first).tolist()
+    assert has_it.tolist() == (each == first).tolist()
     gang_start = reference.earliest(numbers, request, length, start, count=3)
     assert timeline.earliest_for_gang(rows, demand, length, 3, start) == (NEVER if gang_start is None else gang_start)
     if cluster.fits(demand, rows).all():

@@ -330,11 +330,7 @@ class ClusterColumns:
     def fits_on(self, demand: Demand, row: int) -> bool:
         """Return whether a demand fits on one row; for a single row this takes a fraction of the time of `fits`."""
         allocatable, taken = self.allocatable, self.taken
-        # A loop takes half the time of `all` over a generator.
-        for slot, amount in demand.by_slot:  # noqa: SIM110
-            if amount > allocatable.item(slot, row) - taken.item(slot, row):
-                return False
-        return True
+        return all(amount <= allocatable.item(slot, row) - taken.item(slot, row) for slot, amount in demand.by_slot)
 
     def free_on(self, demand: Demand, row: int) -> list[int]:
         """Return the free amount of one row per requested slot, as `free` does."""
