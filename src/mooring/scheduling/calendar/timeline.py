@@ -132,7 +132,7 @@ class Timeline(CapacityQueries):
             return 0
         revision, first = self._first_start
         if revision != self.revision:
-            first = min((each.start for each in self._planned() if each.start is not None), default=NEVER)
+            first = min((each.start for each in self._all_planned() if each.start is not None), default=NEVER)
             self._first_start = self.revision, first
         return first
 
