@@ -14,7 +14,7 @@ def test_profile_that_is_not_chosen_follows_the_devices_of_the_present_nodes():
     plain = [Node(name=f"b-{pool}", pool=pool, allocatable={"cpu": 8000}) for pool in ("mixed", "cpu")]
     cluster = Cluster([accelerated, *plain])
     policies = {"mixed": PoolPolicy("auto"), "cpu": PoolPolicy("auto"), "chosen": PoolPolicy("pack")}
-    pools = Pools(cluster, policies, {})
+    pools = Pools(cluster, policies, {}, admits=False)
 
     def applied() -> list[str]:
         return [pools.scheduler(name).profile.name for name in policies]

@@ -55,11 +55,10 @@ class Pools:
             for name, policy in policies.items()
             if policy.head_of_line is HeadOfLine.BACKFILL
         }
-
         if not admits:
             self.queue.plain_profiles = {
                 name: scheduler.profile
-                for name, scheduler in self._schedulers.items()
+                for (name, _), scheduler in self._schedulers.items()
                 if scheduler.preemptor is None
                 and not any(isinstance(scorer, FollowsQueue) for scorer, _ in scheduler.profile.scorers)
             }
