@@ -261,7 +261,11 @@ async def learn_demand(harness: Harness) -> None:
 
 
 @on_sqlite
-async def test_typical_requests_are_known_after_every_load(harness: Harness, mirror: Mirror):
+async def test_typical_requests_are_known_after_a_change_of_profile_and_after_every_load(
+    harness: Harness, mirror: Mirror
+):
+    await PoolAdmin(harness.database).change("default", PoolChange(profile="balanced"))
+    await mirror.load()
     await harness.submit("share", slots={"gpu": "0.5"})
     await learn_demand(harness)
     await mirror.follow()
