@@ -316,7 +316,7 @@ class GatedDatabase(Database):
     async def write(self, work: Callable[[Connection], Awaitable[R]], *, notify: bool = True) -> R:
         return await retry(partial(self._gate.write, self._role, self.leadership, work))
 
-    async def reach(self) -> None:
+    async def ping(self) -> None:
         async with self.read():
             pass
 
