@@ -45,7 +45,13 @@ def _nodes(mirror: Mirror) -> dict[UUID, dict[str, Any]]:
 
 def _queue(mirror: Mirror) -> dict[UUID, Any]:
     # Why it waits, until when, and its version with them are written without an event: nothing placement depends on.
-    not_compared: dict[str, Any] = {"version": 0, "waiting_reason": None, "waiting_code": None, "planned_start": None}
+    not_compared: dict[str, Any] = {
+        "version": 0,
+        "waiting_reason": None,
+        "waiting_code": None,
+        "planned_start": None,
+        "planned_nodes": None,
+    }
     return {key: replace(workload, **not_compared) for key, workload in mirror.queue.items()}
 
 

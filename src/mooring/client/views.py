@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Start(Struct, frozen=True):
-    position: int
+    position: int | None = None
     planned_at: datetime | None = None
     estimated_at: datetime | None = None
     first_at: datetime | None = None

@@ -88,6 +88,7 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harness: Harn
         "rollouts",
         "idleness",
         "estimates",
+        "defragmentation",
     }
     if harness.database.dialect == "postgresql":
         names.add("statistics")

@@ -17,6 +17,7 @@ from mooring.model.calendar.timeslots import BookingRules, OpenEnded
 from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.nodes.node_templates import Goal, ScalingRules, Shrink
+from mooring.model.policy.defragmentation import DefragmentationRules, Gain
 from mooring.model.policy.pools import (
     Backfill,
     BackfillOrder,
@@ -92,6 +93,12 @@ EVERYTHING: dict[str, Any] = {
     "isolation": "namespaces",
     "health": {"command": ["true"], "interval_seconds": 17, "timeout_seconds": 16},
     "scaling": {"goal": "fewest", "least": 18, "most": 19, "idle_seconds": 20, "shrink": "drain"},
+    "defragmentation": {
+        "moves_per_hour": 23,
+        "gain": "drain-nodes",
+        "max_lost_seconds": 24,
+        "interactive": True,
+    },
 }
 
 
@@ -188,6 +195,7 @@ async def test_every_option_is_stored_and_the_others_stay(harness: Harness):
         selector_options=(("ties", "random"), ("top", 3)),
         default_cpu=500,
         default_memory=2 << 30,
+        defragmentation=DefragmentationRules(23, Gain.DRAIN_NODES, 24, interactive=True),
     )
     lifted = {"max_tasks_per_node": 0, "scaling": {"most": 0}}
     await change(harness, factors={}, weights={}, preemption={"enabled": False}, **lifted)
@@ -204,7 +212,7 @@ async def test_every_option_is_stored_and_the_others_stay(harness: Harness):
         ({"sequencer": "random"}, "known are drf, fair_queue, fair_share, fifo, lifo, multi_factor"),
         ({"factors": {"luck": 1}}, "known are age, fair_share, size, smallness"),
         ({"validators": {"mood": ["enqueue"]}}, "known are concurrency, dependencies"),
-        ({"profile": "nonsense"}, "known are balanced"),
+        ({"profile": "nonsense"}, "known are auto, balanced"),
         ({"filters": {"nonsense": {}}}, "there is no filter 'nonsense'; known are architecture"),
         ({"filters": {"labelled": {"valu": "x"}}}, "no option 'valu'; known are strict, value"),
         ({"filters": {"taints": {"x": 1}}}, "the filter 'taints' has no option 'x'; it takes none"),

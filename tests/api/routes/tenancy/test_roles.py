@@ -132,6 +132,7 @@ ROUTES = """
     409   403  403  403  403   403  403  POST   /api/leader/resign
     409   403  403  403  403   403  403  POST   /api/leader/pass
     200   200  200  200  200   200  200  GET    /api/nodes
+    200   200  200  200  200   200  200  GET    /api/capacity
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1
     200   403  403  403  403   403  403  GET    /api/nodes/n1/drain
