@@ -229,6 +229,19 @@ def test_every_profile_avoids_a_node_with_a_soft_taint(profile: str):
         assert where(scheduler.decide(work)) == [expected]
 
 
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "reference"])
+@pytest.mark.parametrize("profile", PRESETS)
+def test_no_difference_in_use_or_load_sends_work_to_a_node_with_a_soft_taint(profile: str, compiled: bool):
+    idle = {"cpu_percent": 0.0, "memory_percent": 0.0}
+    busy = {"cpu_percent": 100.0, "memory_percent": 100.0, "used": {"cpu": 3400, "memory": 7 << 30}}
+    avoided = (Taint("mooring/failing", effect=Effect.PREFER_NO_SCHEDULE),)
+    work = Workload(name="w", request={"cpu": 500}, tasks=new_tasks("w", 1))
+    for of_avoided, of_other in ((idle, busy), (busy, idle)):
+        cluster = Cluster([machine("a", taints=avoided, **of_avoided), machine("b", **of_other)])
+        scheduler = Scheduler(cluster=cluster, profile=Registry().profile(profile), compiled=compiled)
+        assert where(scheduler.decide(work)) == ["b"]
+
+
 def test_a_cordoned_node_takes_tasks_that_tolerate_it():
     cluster = Cluster([machine("a", schedulable=False)])
     assert where(decide(cluster, Constraints())) == []

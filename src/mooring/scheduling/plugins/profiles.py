@@ -35,8 +35,12 @@ Plugin = TypeVar("Plugin")
 Options = Mapping[str, str | int | bool]
 NO_OPTIONS: Options = {}
 
-_SOFT_CONSTRAINTS = {"node_affinity": 30, "task_affinity": 30, "topology_spread": 30, "taints": 30, "images": 10}
-"""Soft constraints of tasks and nodes. They have no weight for tasks that they do not concern."""
+_SOFT_CONSTRAINTS = {"node_affinity": 30, "task_affinity": 30, "topology_spread": 30, "taints": 200, "images": 10}
+"""Soft constraints of tasks and nodes. They have no weight for tasks that they do not concern.
+
+One taint costs half of its weight: as much as the other terms of most profiles together, so that no difference in load
+or use sends work to a tainted node, for example to one that is suspected of failing.
+"""
 
 MOST_WEIGHT = 1_000_000
 """Limit on the total weight: a weighted score shares 64 bits with the tiers and the order of names."""
@@ -51,7 +55,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "dispersed": {"resources": 1},
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
-    "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1, "taints": 1},
+    "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1, "taints": 2},
     "gpu": {"expected_fill": 100, **_SOFT_CONSTRAINTS},
     "kubernetes": KUBERNETES_WEIGHTS,
 }
