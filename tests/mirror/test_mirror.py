@@ -182,6 +182,40 @@ async def test_own_placements_are_confirmed_when_no_new_work_is_pending(
 
 
 @on_sqlite
+async def test_nodes_with_own_placements_are_read_in_groups(
+    harness: Harness, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+):
+    seconds = 0.0
+    monkeypatch.setattr(mirror_module, "monotonic", lambda: seconds)
+    own = await harness.node("n1", cpu=4)
+    for name in ("first", "second"):
+        await harness.submit(name)
+    await mirror.follow()
+    result = await harness.place()
+    mirror.assume(result.bound, result.revisions)
+    assert mirror.confirm_seconds() is None
+    await mirror.follow()
+    assert mirror.confirm_seconds() is None
+    read: list[set[UUID]] = []
+    load = nodes.load
+
+    async def loading(connection: Connection, ids: Sequence[UUID]) -> list[Node]:
+        read.append(set(ids))
+        return await load(connection, ids)
+
+    monkeypatch.setattr(nodes, "load", loading)
+    for task in await harness.tasks(result.bound[0].workload.id):
+        await harness.move(task, T.RUNNING)
+    await mirror.follow()
+    assert (read, mirror.confirm_seconds()) == ([], 0.5)
+    seconds += 0.5
+    assert mirror.confirm_seconds() == 0
+    await mirror.follow()
+    assert (read, mirror.confirm_seconds()) == ([{own}], None)
+    assert await differences(mirror, harness.database) == []
+
+
+@on_sqlite
 async def test_nodes_and_workloads_of_a_failed_bind_are_read_again(harness: Harness, mirror: Mirror):
     node_id = await harness.node("n1", cpu=1)
     workload_id = await harness.submit("w")

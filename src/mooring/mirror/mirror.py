@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from mooring.clock import now
+from mooring.clock import monotonic, now
 from mooring.mirror.admission import Tenancy
 from mooring.mirror.calendar import Calendar
 from mooring.mirror.node_tasks import NodeTasks
@@ -36,6 +36,8 @@ from mooring.store.workloads import dependencies, pending
 _NODES_AT_ONCE = 250
 _WORKLOADS_AT_ONCE = 1000
 """Maximum number read at once: building them blocks the event loop, and with it the renewal of the lease."""
+_CONFIRM_SECONDS = 0.5
+"""Pause between two readings of nodes whose capacity is known, so that they are read in groups while tasks start."""
 _STAYS = events.CRASHES | {
     TaskStatus.PREPARING,
     TaskStatus.RUNNING,
@@ -65,6 +67,7 @@ class Mirror:
         """Tasks that this leader placed and the feed has not confirmed."""
         self._unconfirmed: set[UUID] = set()
         """Nodes to read again later: their events since the last read do not affect placement."""
+        self._confirmed_at = float("-inf")
         self.budgets = Budgets()
         self.guarantees: Guarantees = {}
         """Guaranteed amounts of projects, read while some pool allows reclaim."""
@@ -129,8 +132,9 @@ class Mirror:
             await self.calendar.follow(connection, news)
             changed = self._changed_workloads(news)
             await self._read_workloads(connection, changed | await dependencies.waiting_for(connection, _ended(news)))
-            if self.calendar.undecided or not any(e.noun == "workload" and e.version == 1 for e in news):
-                await self._read_nodes(connection, set(self._unconfirmed))
+            new_work = any(e.noun == "workload" and e.version == 1 for e in news)
+            if self.calendar.undecided or (not new_work and self.confirm_seconds() == 0):
+                await self._confirm(connection)
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
                 self._revisions.seen(placed.object_id, placed.version)
             if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
@@ -178,6 +182,10 @@ class Mirror:
 
     # --- for the scheduler ---
 
+    def confirm_seconds(self) -> float | None:
+        """Return the seconds until nodes with placements of this leader are read again, or None if there are none."""
+        return max(0.0, self._confirmed_at + _CONFIRM_SECONDS - monotonic()) if self._unconfirmed else None
+
     def revisions(self) -> dict[str, int]:
         """Return by pool the revision up to which this view is complete; constraints between tasks depend on it."""
         return {pool.name: self._revisions.of(pool.id) for pool in self.pools.values()}
@@ -219,6 +227,12 @@ class Mirror:
             known = event.noun == "task" and not preempts and (own or event.kind in _STAYS)
             (self._unconfirmed if known else changed).add(event.node_id)
         return changed
+
+    async def _confirm(self, connection: Connection) -> None:
+        """Read the nodes whose capacity is known, for the starts and expected ends of their tasks."""
+        if self._unconfirmed:
+            await self._read_nodes(connection, set(self._unconfirmed))
+            self._confirmed_at = monotonic()
 
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         for part in chunks(sorted(ids), _NODES_AT_ONCE):

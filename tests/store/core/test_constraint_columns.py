@@ -13,6 +13,8 @@ from mooring.model.workloads.constraints import (
     Toleration,
 )
 from mooring.store.core.constraint_columns import decode_constraints, encode_constraints
+from mooring.store.workloads import pending
+from tests.store.harness import Harness
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,14 @@ def test_default_constraints_are_not_encoded():
     assert encode_constraints(Constraints(devices=(DeviceDemand("gpu", frozenset({"T4"})),))) == {
         "devices": ({"slot": "gpu", "models": ["T4"], "memory": 0},)
     }
+
+
+async def test_workloads_with_equal_constraints_share_one_object(harness: Harness):
+    demanding = Constraints(devices=(DeviceDemand("gpu", frozenset({"T4"})),), host_ports=(HostPort(80),))
+    ids = [await harness.submit(name, constraints=each) for name, each in (("a", demanding), ("b", demanding))]
+    other = await harness.submit("c")
+    async with harness.database.read() as connection:
+        found = await pending.constraints_of(connection, [*ids, other])
+        placed = {each.id: each.constraints for each in await pending.waiting(connection)}
+    assert found == {ids[0]: demanding, ids[1]: demanding, other: Constraints()} == placed
+    assert found[ids[0]] is found[ids[1]] is placed[ids[0]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import structlog
 
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
@@ -22,12 +24,14 @@ def log_decision(decision: Decision) -> None:
     _log.info(f"Scheduling {what}: {counted(len(workload.tasks), workload.kind)}, {asked}")
     _log.info(f"Found {decision.feasible_nodes} nodes with capacity: >={asked}")
     if decision.placements:
-        best = sorted(decision.placements, key=lambda p: -p.score)
-        top = ", ".join(f"{p.node_name}={p.score / SCORE_ONE:.2f}" for p in best[:3])
-        _log.debug(f"Node scoring complete. Top {min(3, len(best))}: {top}")
+        verbose = _log.is_enabled_for(logging.DEBUG)
+        if verbose:
+            best = sorted(decision.placements, key=lambda p: -p.score)
+            top = ", ".join(f"{p.node_name}={p.score / SCORE_ONE:.2f}" for p in best[:3])
+            _log.debug(f"Node scoring complete. Top {min(3, len(best))}: {top}")
         names = ", ".join(p.node_name for p in decision.placements)
         _log.info(f"Selected {len(decision.placements)} nodes for {workload.kind}: [{names}]")
-        for placement in decision.placements:
+        for placement in decision.placements if verbose else ():
             _log.debug(
                 f"Created replica {placement.task_id} on node {placement.node_name} "
                 f"(score: {placement.score / SCORE_ONE:.2f})"

@@ -179,7 +179,7 @@ class SchedulingLoop:
         self._thread.shutdown(wait=True)
 
     def wait_seconds(self, max_seconds: float) -> float:
-        """Return the seconds until the timer, a time that pending work depends on, or events held back in the feed.
+        """Return the seconds until the timer, a time that pending work depends on, or more to read from the store.
 
         Pending work may depend on the beginning or end of a booking or plan.
         """
@@ -189,7 +189,8 @@ class SchedulingLoop:
         booked = None if change is None else time_of(change)
         times = (self.pending_queue.next_time(), self._mirror.tenancy.limits_until, booked)
         seconds = [(due - now()).total_seconds() for due in times if due is not None]
-        return max(0.01, min([max_seconds, *seconds]))
+        confirm = self._mirror.confirm_seconds()
+        return max(0.01, min([max_seconds, *seconds, *([] if confirm is None else [confirm])]))
 
     async def once(self) -> Iteration:
         async with self._pass_lock:
@@ -233,10 +234,10 @@ class SchedulingLoop:
 
     async def _iterate(self) -> Iteration:
         asked = list(self._asked)
-        # Events held back in the feed were announced by an earlier signal.
-        held_back = self._mirror.held_back
+        # Events held back in the feed were announced by an earlier signal. A timer of the mirror may outrun a signal.
+        expected = self._mirror.held_back or self._mirror.confirm_seconds() is not None
         with _timed("follow"):
-            announced = await self._mirror.follow() and not held_back
+            announced = await self._mirror.follow() and not expected
         at = now()
         with _timed("reserve"):
             await self._reserve(at)

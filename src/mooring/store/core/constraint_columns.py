@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from sqlalchemy import Column, ColumnElement, Dialect, Text, TypeDecorator, cast, type_coerce
 
 from mooring.model.workloads.constraints import Constraints, Taint
+
+
+class _ConstraintsText(TypeDecorator[Constraints]):
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Constraints:
+        return _from_text(value)
+
+
+def stored_constraints(column: Column[Any]) -> ColumnElement[Constraints]:
+    """Return a JSON column of constraints as an expression that gives constraints; equal ones share one object."""
+    return type_coerce(cast(column, Text), _ConstraintsText).label(column.name)
+
+
+@lru_cache(maxsize=10_000)
+def _from_text(text: str) -> Constraints:
+    return msgspec.json.decode(text, type=Constraints)
 
 
 def encode_constraints(constraints: Constraints) -> dict[str, Any]:

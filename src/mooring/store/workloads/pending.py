@@ -27,7 +27,7 @@ from mooring.model.workloads.workload import (
 from mooring.store.control import events
 from mooring.store.core import batch_sql
 from mooring.store.core.chunks import chunks
-from mooring.store.core.constraint_columns import decode_constraints
+from mooring.store.core.constraint_columns import stored_constraints
 from mooring.store.core.queries import Query, rows_of
 from mooring.store.core.types import AnyRow
 from mooring.store.tables import dependencies as dependency_rows
@@ -42,6 +42,7 @@ from mooring.store.workloads.mounts import Mounted, followed
 from mooring.store.workloads.older_revisions import RevisionRequest
 from mooring.store.workloads.option_columns import decode_options
 
+_READ_CONSTRAINTS = stored_constraints(workloads.c.constraints)
 PLACEMENT_COLUMNS = [
     workloads.c[name]
     for name in (
@@ -58,7 +59,6 @@ PLACEMENT_COLUMNS = [
         "placed_before",
         "version",
         "reason",
-        "constraints",
         "type",
         "access_key",
         "private",
@@ -75,6 +75,7 @@ PLACEMENT_COLUMNS = [
         *PLACEMENT_OPTIONS,
     )
 ] + [
+    _READ_CONSTRAINTS,
     workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
     workloads.c.array.is_not(None).label("is_array"),
 ]
@@ -121,7 +122,7 @@ _STORED_REASONS = select(
     workloads.c.planned_start_at,
     workloads.c.planned_nodes,
 ).where(batch_sql.among(workloads.c.id))
-_CONSTRAINTS = Query(select(workloads.c.id, workloads.c.constraints).where(batch_sql.among(workloads.c.id)))
+_CONSTRAINTS = Query(select(workloads.c.id, _READ_CONSTRAINTS).where(batch_sql.among(workloads.c.id)))
 _ADMISSION = batch_sql.Statement(
     """
     UPDATE workloads AS w SET admission = i.admission, updated_at = {now} FROM {rows} i
@@ -261,7 +262,7 @@ def as_workload(
     override: RevisionRequest | None = None,
 ) -> Workload:
     """Return a workload from its row, with `pool_name`, and its unplaced tasks. `override` replaces its request."""
-    constraints = decode_constraints(row.constraints)
+    constraints = row.constraints
     if nominated:
         # Preferred to all other nodes; where the workload is bound to its designated nodes, it may use only those.
         bound = constraints.designated_strictly
@@ -375,5 +376,4 @@ async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_be
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
     """Return the constraints of these workloads' tasks: their demands on nodes, and what other tasks can match."""
-    rows = await _CONSTRAINTS.rows(connection, ids=ids) if ids else ()
-    return {id: decode_constraints(encoded) for id, encoded in rows}
+    return {row.id: row.constraints for row in await _CONSTRAINTS.rows(connection, ids=ids)} if ids else {}
