@@ -270,15 +270,17 @@ def find_victims(
             costs.devices[device] = nodes.devices[row, device] + running.leaving_devices[row, device]
     if fits:
         return NOWHERE
-    candidates = np.int64(0)
+    candidates, shared = np.int64(0), False
     for index in range(running.units[row]):
         if is_candidate(running, row, index, priority, owner, now):
             costs.candidates[candidates] = index
+            costs.violating[index] = 0
             candidates += 1
+            shared |= running.workload[row, index] != UNSHARED
             move_unit(running, costs, row, index, slots, wholes + share > 0, 1)
     if not fits_now(costs, slots, wholes, share):
         return NOWHERE
-    violating = count_violations(running, costs, row, candidates)
+    violating = shared and count_violations(running, costs, row, candidates)
     victims, violations, tasks, total = np.int32(0), np.int64(0), np.int64(0), np.int64(0)
     highest, age = np.int64(NO_VICTIMS), np.int64(-NEWEST)
     # Units whose preemption violates a budget are reprieved first.
@@ -287,10 +289,8 @@ def find_victims(
             index = costs.candidates[number]
             if violating and (costs.violating[index] > 0) != (round_ == 0):
                 continue
-            move_unit(running, costs, row, index, slots, wholes + share > 0, -1)
-            if fits_now(costs, slots, wholes, share):
+            if reprieve(running, costs, row, index, slots, wholes, share):
                 continue
-            move_unit(running, costs, row, index, slots, wholes + share > 0, 1)
             if running.priority[row, index] > highest:
                 highest, age = running.priority[row, index], -running.started[row, index]
             elif running.priority[row, index] == highest:
@@ -332,6 +332,29 @@ def move_unit(
 
 
 @inlined
+def reprieve(
+    running: RunningTaskArrays,
+    costs: VictimCosts,
+    row: Number,
+    index: Number,
+    slots: Number,
+    wholes: Number,
+    share: Number,
+) -> bool:
+    """Subtract a unit from the remaining amounts if they still suffice without it. Return whether they do."""
+    suffices = True
+    for at in range(slots):
+        suffices &= costs.slack[at] >= running.take[row, index, costs.requested_slots[at]]
+    if not suffices:
+        return False
+    move_unit(running, costs, row, index, slots, wholes + share > 0, -1)
+    if wholes + share == 0 or fits_now(costs, slots, wholes, share):
+        return True
+    move_unit(running, costs, row, index, slots, True, 1)
+    return False
+
+
+@inlined
 def fits_now(costs: VictimCosts, slots: Number, wholes: Number, share: Number) -> bool:
     """Return whether the remaining amounts and devices suffice."""
     fits = True
@@ -356,7 +379,6 @@ def count_violations(running: RunningTaskArrays, costs: VictimCosts, row: Number
     for number in range(candidates):
         index = costs.candidates[number]
         workload = running.workload[row, index]
-        costs.violating[index] = 0
         if workload != UNSHARED and running.allowed[workload] != NO_BUDGET:
             size = np.int64(running.size[row, index])
             costs.spent[workload] += size
