@@ -125,6 +125,7 @@ SETTINGS = settings(
 )
 
 
+@pytest.mark.slow
 # Not parametrized by Schemathesis: it gives all operations one test id, of which pytest-xdist runs a single test, and
 # generates their requests while tests are collected.
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)

@@ -73,6 +73,7 @@ def test_a_login_link_works_once_and_leaves_no_code_in_the_address(server: Serve
     expect(tab.get_by_role("heading", name="Nodes")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_login_link_of_another_user_asks_before_it_replaces_a_login(server: Server, open_page: OpenPage) -> None:
     with server.client() as client:
         client.create_user(UserRequest(username="mallory", password=PASSWORD_OF_ADA))
@@ -89,6 +90,7 @@ def test_login_link_of_another_user_asks_before_it_replaces_a_login(server: Serv
         expect(page.locator(".me")).to_have_text(user)
 
 
+@pytest.mark.slow
 def test_many_tabs_of_one_browser_follow_the_events_over_one_connection(server: Server, open_page: OpenPage) -> None:
     # A browser opens six connections to a server: with a stream for each tab, the seventh tab would never load.
     first = open_page("/nodes")
@@ -110,6 +112,7 @@ def test_many_tabs_of_one_browser_follow_the_events_over_one_connection(server: 
         ).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_page_reads_its_lists_once_when_it_is_opened(server: Server, open_page: OpenPage) -> None:
     page = open_page("/workloads")
     log_in(page)
@@ -124,6 +127,7 @@ def test_a_page_reads_its_lists_once_when_it_is_opened(server: Server, open_page
     assert len([url for url in read if "/api/workloads?" in url]) == 1
 
 
+@pytest.mark.slow
 def test_the_output_of_many_tasks_is_followed_without_using_up_the_connections(
     server: Server, open_page: OpenPage
 ) -> None:
@@ -149,6 +153,7 @@ def test_the_output_of_many_tasks_is_followed_without_using_up_the_connections(
     expect(page.get_by_text(re.compile("^Was cancelled"))).to_be_visible()
 
 
+@pytest.mark.slow
 def test_documentation_of_the_api_works_under_the_policy(open_page: OpenPage) -> None:
     page = open_page("/docs")
     page.get_by_text("/api/workloads/dry-run", exact=True).click()
@@ -166,6 +171,7 @@ def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: Open
     log_in(page)
 
 
+@pytest.mark.slow
 def test_a_pending_workload_shows_why_and_when(server: Server, open_page: OpenPage) -> None:
     def work(name: str, replicas: int, time: str) -> WorkloadRequest:
         containers = [{"image": "nginx", "resources": {"cpu": "8"}}]
@@ -205,6 +211,7 @@ def test_a_pending_workload_shows_why_and_when(server: Server, open_page: OpenPa
         eventually(lambda: {client.workload(name).status for name in ("everything", "afterwards")} == {"CANCELLED"})
 
 
+@pytest.mark.slow
 def test_a_pending_workload_shows_why_and_a_funnel(server: Server, open_page: OpenPage) -> None:
     with server.client() as client:
         containers = [{"image": "nginx", "resources": {"cpu": "999"}}]
@@ -221,6 +228,7 @@ def test_a_pending_workload_shows_why_and_a_funnel(server: Server, open_page: Op
     expect(removed).to_contain_text("−3")
 
 
+@pytest.mark.slow
 def test_filters_live_in_the_address_and_selected_work_is_cancelled(server: Server, open_page: OpenPage) -> None:
     for name in ("bulk-1", "bulk-2", "other-1"):
         submit(server, name, type="batch", resources={"cpu": "10m"})
@@ -260,6 +268,7 @@ def test_a_second_tenant_sees_nothing_of_the_first(server: Server, open_page: Op
     expect(page.get_by_text("Runs for")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_node_is_drained_after_a_preview_of_where_its_tasks_go(server: Server, open_page: OpenPage) -> None:
     with server.client() as client:
         containers = [{"image": "web:1", "resources": {"cpu": "100m"}}]
@@ -284,6 +293,7 @@ def test_a_node_is_drained_after_a_preview_of_where_its_tasks_go(server: Server,
         client.cancel("moving")
 
 
+@pytest.mark.slow
 def test_the_palette_goes_to_pages_and_workloads_by_keyboard(server: Server, open_page: OpenPage) -> None:
     submit(server, "from-palette", type="batch", resources={"cpu": "10m"})
     page = open_page("/overview")
@@ -302,6 +312,7 @@ def test_the_palette_goes_to_pages_and_workloads_by_keyboard(server: Server, ope
     expect(page).to_have_url(re.compile("/nodes$"))
 
 
+@pytest.mark.slow
 def test_an_expired_login_returns_to_the_same_page(open_page: OpenPage) -> None:
     page = open_page("/login")
     page.clock.install()
@@ -362,6 +373,7 @@ def barriers(page: Page, axe: str) -> list[str]:
     return [f"{each['id']}: {node['html']}" for each in serious for node in each["nodes"]]
 
 
+@pytest.mark.slow
 @pytest.mark.expects_failed_requests
 def test_a_page_recovers_from_a_restart_of_the_server(server: Server, open_page: OpenPage) -> None:
     page = open_page("/workloads")
@@ -375,6 +387,7 @@ def test_a_page_recovers_from_a_restart_of_the_server(server: Server, open_page:
     expect(page.get_by_role("link", name="after-restart")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.expects_failed_requests
 def test_a_visible_tab_recovers_while_the_one_that_reads_the_events_is_hidden(
     server: Server, open_page: OpenPage

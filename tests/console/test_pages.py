@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from mooring.wire.cluster.pools import PoolChange
@@ -15,6 +16,7 @@ expect.set_options(timeout=60_000)
 DRY_RUN = "Dry run"
 
 
+@pytest.mark.slow
 def test_a_form_and_yaml_are_one_text_that_is_tried_and_submitted(server: Server, open_page: OpenPage) -> None:
     page = open_page("/new")
     log_in(page)
@@ -61,6 +63,7 @@ def replace(page: Page, text: str) -> None:
     page.keyboard.insert_text(text)
 
 
+@pytest.mark.slow
 def test_dragging_books_and_shows_conflicts_before_the_request(server: Server, open_page: OpenPage) -> None:
     page = open_page("/timeline?pool=simulated&hours=24")
     log_in(page)
@@ -104,6 +107,7 @@ def drag(page: Page, node: str) -> None:
     page.mouse.up()
 
 
+@pytest.mark.slow
 def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Server, open_page: OpenPage) -> None:
     page = open_page("/admin?part=pools&name=simulated")
     log_in(page)
@@ -137,6 +141,7 @@ def test_admins_change_pools_and_tenants_and_secrets_are_only_written(server: Se
     expect(own.get_by_role("tab", name="servers")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_options_and_rules_of_every_type_are_set_in_forms(server: Server, open_page: OpenPage) -> None:
     page = open_page("/admin?part=pools&name=simulated")
     log_in(page)
@@ -198,6 +203,7 @@ def test_options_and_rules_of_every_type_are_set_in_forms(server: Server, open_p
             assert client.policies()[0].carriers == carriers
 
 
+@pytest.mark.slow
 def test_a_deployment_is_created_updated_and_rolled_back(open_page: OpenPage) -> None:
     page = open_page("/new?kind=deployment")
     log_in(page)

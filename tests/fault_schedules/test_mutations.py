@@ -50,6 +50,7 @@ def test_freeing_the_tasks_of_a_silent_node_is_found(prepared: Prepared, monkeyp
     assert "is free and still there" in first_violation(prepared)
 
 
+@pytest.mark.slow
 def test_a_retry_too_many_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
     def lenient(*end: Any, max_retries: int, **task: Any) -> bool:
         return retries.is_retried(*end, max_retries=max_retries + 1, **task)

@@ -18,8 +18,8 @@ from tests.fault_schedules.gate import Fate
 from tests.fault_schedules.world import Prepared
 
 PART = 25
-QUICK_PARTS = range(8)
-SLOW_PARTS = range(8, 40)
+QUICK_PARTS = range(2)
+SLOW_PARTS = range(2, 40)
 SOAK_SCHEDULES, SOAK_PART = 1000, 50
 
 

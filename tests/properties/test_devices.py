@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -57,6 +58,7 @@ def test_no_device_is_allocated_twice_on_sqlite(
         run(f"sqlite+aiosqlite:///{file}", machines, steps, binding, fragmentation)
 
 
+@pytest.mark.slow
 @given(machines=MACHINES, steps=STEPS, binding=BINDINGS, fragmentation=st.booleans())
 @settings(max_examples=examples(3), deadline=None, suppress_health_check=EVERYTHING)
 def test_no_device_is_allocated_twice_on_postgresql(

@@ -331,6 +331,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [6, 8, 23, 27])
 def test_invariants_hold_for_months(seed: int):
     months = Months(Random(seed))

@@ -180,6 +180,7 @@ def test_ledger_counters_and_json_agree_after_every_step_on_sqlite(
     run(on_sqlite(Store, sqlite_template, tmp_path), monkeypatch, max_examples=examples(10), stateful_step_count=30)
 
 
+@pytest.mark.slow
 def test_ledger_counters_and_json_agree_after_every_step_on_postgresql(
     postgres_server: PostgresServer, postgres_template: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -59,6 +59,7 @@ async def test_a_flood_of_one_user_refuses_no_request_of_another(server: Server,
         assert await ask(server, quiet) == expected(quiet)
 
 
+@pytest.mark.slow
 async def test_a_flood_of_unauthenticated_clients_refuses_no_request_of_a_user(
     server: Server, quiet: list[Headers]
 ) -> None:

@@ -42,6 +42,7 @@ POLICIES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(given_jobs=JOBS, policy=POLICIES, nodes=st.integers(1, 3))
 def test_a_replay_without_the_shortcuts_makes_the_same_decisions(

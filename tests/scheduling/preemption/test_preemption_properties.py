@@ -201,17 +201,20 @@ def test_the_kernels_plan_as_the_definition_does():
     assert compare_kernels_and_definition(worlds(200, plain=True))["plans"] > 150
 
 
+@pytest.mark.slow
 def test_the_kernels_spend_budgets_and_preempt_gangs_as_the_definition_does():
     found = compare_kernels_and_definition(worlds(600))
     assert min(found["violations"], found["gangs"]) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["spread", "gpu"])
 def test_the_kernels_preempt_for_devices_as_the_definition_does(profile: str):
     given = [with_devices(world, Random(seed)) for seed, world in enumerate(worlds(300))]
     assert compare_kernels_and_definition(given, Registry().profile(profile))["devices"] > 100
 
 
+@pytest.mark.slow
 def test_the_kernels_keep_hard_spread_and_anti_affinity_as_the_definition_does():
     found = compare_kernels_and_definition(map(with_constraints, range(600)), one_by_one=True)
     assert found["plans"] > 300

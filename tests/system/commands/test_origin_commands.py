@@ -53,6 +53,7 @@ WHERE deployment_id = 'uuid'
 ORDER BY changed_at;"""
 
 
+@pytest.mark.slow
 def test_the_guides_curl_commands_and_sql_queries_work_as_they_stand(
     servers: Servers, database_flags: list[str]
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli, s
     assert "tour" not in mooring.out("ps")
 
 
+@pytest.mark.slow
 def test_a_dry_run_predicts_the_placement_and_explain_gives_the_reason_for_waiting(mooring: Cli) -> None:
     words = ("deploy", "foretold", "--image", "nginx", "--replicas", "3", "--cpu", "2", *SIMULATED)
     would = shown(mooring, *words, "--dry-run")
@@ -134,6 +135,7 @@ def test_a_detached_session_is_waited_for_and_its_output_read_later(mooring: Cli
     mooring.out("rm", "--yes", name)
 
 
+@pytest.mark.slow
 def test_logs_follow_a_session_to_its_end(mooring: Cli, place: Path) -> None:
     gate = place / "gate"
     gate.unlink(missing_ok=True)
@@ -147,6 +149,7 @@ def test_logs_follow_a_session_to_its_end(mooring: Cli, place: Path) -> None:
     assert follower.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_file_of_workloads_is_submitted_once_and_followed_as_it_runs(mooring: Cli, place: Path) -> None:
     wanted = [
         {"name": "nightly", "containers": [{"command": ["true"]}]},
@@ -238,6 +241,7 @@ def _output(client: Client, ref: str) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_cancels_its_session(mooring: Cli) -> None:
     script = "echo $MOORING_TASK_ID; exec sleep 600"
     with mooring.begin("run", "--name", "interrupted", "--", "sh", "-c", script) as run:

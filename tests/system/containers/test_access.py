@@ -46,6 +46,7 @@ def crew(box: Box) -> str:
     return str(box.client.workload("crew").tasks[1].id)
 
 
+@pytest.mark.slow
 def test_commands_default_to_the_running_task(
     box: Box, crew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_commands_default_to_the_running_task(
     assert [row.action for row in reversed(rows)] == ["fetch-files", "exec", "attach"]
 
 
+@pytest.mark.slow
 async def test_other_tenants_get_not_found(box: Box, crew: str) -> None:
     box.client.create_user(UserRequest(username="eve", password=PASSWORD))
     token = box.server.credential("eve")["Authorization"].removeprefix("Bearer ")
@@ -95,6 +97,7 @@ async def test_other_tenants_get_not_found(box: Box, crew: str) -> None:
             await eve.store_files(crew, "/tmp", nothing())
 
 
+@pytest.mark.slow
 async def test_open_connections_end_when_their_user_is_deactivated(box: Box) -> None:
     box.client.create_user(UserRequest(username="mate", password=PASSWORD))
     serving = "echo up; (while :; do nc -l -p 8080 -e cat; done) & while read line; do echo heard $line; done"

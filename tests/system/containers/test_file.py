@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mooring.client.applying import Result, State, apply, compare, delete
 from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box, document
@@ -42,6 +44,7 @@ volumes:
 """
 
 
+@pytest.mark.slow
 def test_a_manifest_with_every_container_option_runs_on_a_real_engine(box: Box, tmp_path: Path):
     client, site = box.client, document(tmp_path, SITE)
     assert apply(client, site).result is Result.CREATED

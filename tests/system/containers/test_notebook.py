@@ -50,6 +50,7 @@ stop_grace_seconds: 0
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_in_a_container_is_used_from_this_machine(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def submit(client: Client, name: str, script: str, **more: object) -> None:
     client.submit(WorkloadRequest.model_validate(request))
 
 
+@pytest.mark.slow
 def test_volume_data_survives_its_tasks_and_is_deleted_with_the_volume(box: Box) -> None:
     client = box.client
     client.create_volume(NewVolumeRequest(name="data", size="1Gi"))

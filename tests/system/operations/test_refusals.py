@@ -58,6 +58,7 @@ def test_a_server_without_its_database_names_it_without_the_password(servers: Se
     assert "secret" not in server.log
 
 
+@pytest.mark.slow
 def test_tls_works_for_clients_that_trust_the_certificate_and_no_others(servers: Servers) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("making a certificate needs openssl")

@@ -123,6 +123,7 @@ def _assert_scheduler_down(server: Server, client: Client, word: str) -> None:
     assert client.health().role != "leader"
 
 
+@pytest.mark.slow
 def test_a_database_that_drops_its_connections_costs_no_accepted_work(
     servers: Servers, postgres_url: str, postgres_server: PostgresServer
 ) -> None:

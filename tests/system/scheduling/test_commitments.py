@@ -85,6 +85,7 @@ def lab(shared: Servers) -> Server:
     return server
 
 
+@pytest.mark.slow
 def test_preempted_work_runs_again_afterwards(lab: Server, shared: Servers) -> None:
     gate = shared.folder / "gate"
     with lab.client() as admin:

@@ -116,6 +116,7 @@ async def test_ten_megabytes_are_transferred_unchanged(harness: Harness, client:
         assert (found[False] == given, found[True], await channel.exit_code()) == (True, b"oops\n", 42)
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_does_not_delay_others(harness: Harness, client: AsyncClient) -> None:
     async with client.run_command(harness.web, ["sh", "-c", "cat /dev/zero"]) as slow:
         first = await slow.read()
@@ -241,6 +242,7 @@ def test_a_shell_on_a_terminal_and_exit_codes_passed_on(mooring: Cli) -> None:
         assert shell.exit_code() == 5
 
 
+@pytest.mark.slow
 def test_files_are_copied_both_ways(mooring: Cli, tmp_path: Path) -> None:
     here = tmp_path / "notes"
     (here / "deep").mkdir(parents=True)
@@ -291,6 +293,7 @@ def test_following_logs_includes_tasks_that_start_later(harness: Harness, moorin
         assert following.wait(LONG_SECONDS) == 0
 
 
+@pytest.mark.slow
 async def test_a_killed_agent_ends_the_connection_with_a_reason(harness: Harness, client: AsyncClient) -> None:
     """Its node's tasks continue; connected users get an error, and can connect again when the agent is back."""
     away = await asyncio.to_thread(task, harness.server, "away", "sleep 1000", placement={"node_selector": APART})

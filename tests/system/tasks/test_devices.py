@@ -64,6 +64,7 @@ def test_processes_see_exactly_the_devices_that_the_ledger_allocates(server: Ser
         assert [device.taken for device in client.node("lab").devices["gpu"]] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_device_share_too_large_for_any_single_device_waits_until_the_pool_allows_splitting(
     server: Server, shared: Servers
 ) -> None:

@@ -92,6 +92,7 @@ def test_detach_keys_leave_the_session_running_and_attach_returns_to_it(harness:
     assert "stored" in mooring.out("logs", "desk")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["vi", "top"])
 def test_a_full_screen_program_draws_itself_again_for_a_user_who_attaches(mooring: Cli, program: str) -> None:
     if shutil.which(program) is None:
@@ -117,6 +118,7 @@ def test_input_of_a_pipe_is_passed_on_and_ends(mooring: Cli) -> None:
     assert (done.stdout, done.returncode) == ("got 0\n", 6)
 
 
+@pytest.mark.slow
 def test_without_input_the_command_reads_an_end_of_file(mooring: Cli) -> None:
     assert mooring.out("run", "--cpu", "100m", "--", "sh", "-c", "cat; echo end") == "end\n"
     with run_on_terminal("run", "--cpu", "100m", "--", "sh", "-c", "cat; echo end") as terminal:
@@ -124,6 +126,7 @@ def test_without_input_the_command_reads_an_end_of_file(mooring: Cli) -> None:
         assert terminal.exit_code() == 0
 
 
+@pytest.mark.slow
 def test_a_pipe_that_stays_open_does_not_delay_the_end(mooring: Cli) -> None:
     reader, writer = os.pipe()
     try:
@@ -156,6 +159,7 @@ def test_a_shell_is_a_session_that_ends_with_it(harness: Harness, mooring: Cli) 
         eventually(lambda: client.workload("seat").ended_at is not None)
 
 
+@pytest.mark.slow
 def test_a_shell_ends_when_its_window_is_closed(harness: Harness, mooring: Cli) -> None:
     with run_on_terminal("shell", "--name", "window", "--cpu", "100m") as shell:
         shell.expect_hidden_input()
@@ -167,6 +171,7 @@ def test_a_shell_ends_when_its_window_is_closed(harness: Harness, mooring: Cli) 
         eventually(lambda: client.workload("window").status == "CANCELLED")
 
 
+@pytest.mark.slow
 def test_a_job_script_runs_on_a_node_that_does_not_have_it(mooring: Cli, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(
@@ -177,6 +182,7 @@ def test_a_job_script_runs_on_a_node_that_does_not_have_it(mooring: Cli, tmp_pat
     assert mooring.out("logs", "job") == "ahoy ONE TWO\n"
 
 
+@pytest.mark.slow
 async def test_an_attached_user_who_is_deactivated_is_disconnected_and_others_never_attach(harness: Harness) -> None:
     with harness.server.client() as admin:
         for username in ("mate", "eve"):

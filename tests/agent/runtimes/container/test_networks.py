@@ -58,6 +58,7 @@ def ending() -> Iterator[DesiredTask]:
     subprocess.run(["ip", "link", "delete", interface], capture_output=True, check=False)
 
 
+@pytest.mark.slow
 async def test_only_unused_networks_of_the_node_are_removed(engine: RealEngine, tmp_path: Path, ending: DesiredTask):
     going_on = order("sleep", "1000", grace_seconds=0)
     left, stored = network_of(ending), network_of(going_on)
