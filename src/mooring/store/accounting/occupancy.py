@@ -63,18 +63,24 @@ def _put(axis: dict[K, Slots], key: K, slot: str, charged: int) -> None:
 # A task occupies its request until it has started.
 AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
 _IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-# Lost tasks, private workloads and workloads in timeslots are charged to their nodes alone.
-_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {AMOUNT} ELSE 0 END"
-_SUMS = f"a.slot_name, sum({AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
-_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
-# Sums by workload and by node first: this leaves few rows, and PostgreSQL computes them in parallel.
+_LEDGER = "FROM resource_allocations a JOIN tasks t ON t.id = a.task_id"
+# Sums by owner and by node first: this leaves few rows, and PostgreSQL computes both in parallel. Lost tasks, private
+# workloads and workloads in timeslots are charged to their nodes alone.
 _OCCUPIED = f"""
-    WITH by_workload AS (SELECT t.workload_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name),
-    by_node AS (SELECT t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name),
+    WITH by_owner AS (
+        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, a.slot_name, sum({AMOUNT}) AS charged
+        {_LEDGER} JOIN workloads w ON w.id = t.workload_id
+        WHERE {_IS_LIVE} AND t.status IN ({OCCUPYING_LIST}) AND NOT w.private AND w.timeslot_id IS NULL
+        GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, a.slot_name
+    ),
+    by_node AS (
+        SELECT t.node_id, a.slot_name, sum({AMOUNT}) AS amount {_LEDGER} WHERE {_IS_LIVE}
+        GROUP BY t.node_id, a.slot_name
+    ),
     occupied AS (
-        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, NULL AS node_id, NULL AS pool, s.slot_name,
-            0 AS amount, CASE WHEN w.private OR w.timeslot_id IS NOT NULL THEN 0 ELSE s.charged END AS charged
-        FROM by_workload s JOIN workloads w ON w.id = s.workload_id
+        SELECT access_key, user_id, project_id, domain_id, NULL AS node_id, NULL AS pool, slot_name,
+            0 AS amount, charged
+        FROM by_owner
         UNION ALL
         SELECT NULL, NULL, NULL, NULL, s.node_id, p.name, s.slot_name, s.amount, 0
         FROM by_node s JOIN nodes n ON n.id = s.node_id JOIN pools p ON p.id = n.pool_id
