@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import structlog
 
@@ -18,6 +19,10 @@ def log_decision(decision: Decision) -> None:
     """Log the steps of a decision, unless the workload is pending for the same reason as before."""
     workload = decision.workload
     if decision.outcome is Outcome.WAITING and decision.reason is not None and not decision.has_new_reason:
+        return
+    failed = decision.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)
+    # The lines are built only if they are written: a pass may decide on thousands of workloads.
+    if not failed and not _log.is_enabled_for(logging.INFO):
         return
     what = f"{workload.kind} {shown(workload.name)} ({workload.id})"
     asked = describe_amounts(workload.request)
@@ -37,13 +42,27 @@ def log_decision(decision: Decision) -> None:
                 f"(score: {placement.score / SCORE_ONE:.2f})"
             )
     message = decision.reason.message if decision.reason else ""
-    if decision.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR):
+    if failed:
         is_short_of_nodes = decision.reason is not None and decision.reason.code == "insufficient-nodes"
         _log.error(f"{message} with capacity" if is_short_of_nodes else message)
         short = "Insufficient capacity" if decision.outcome is Outcome.IMPOSSIBLE else message
         _log.error(f"{what.capitalize()} scheduling failed: {short}")
     elif decision.outcome is Outcome.WAITING:
         _log.info(f"{what.capitalize()} waits: {message}")
+
+
+def log_bound(bound: Iterable[Decision]) -> None:
+    """Log decisions that were committed."""
+    if not _log.is_enabled_for(logging.INFO):
+        return
+    for decision in bound:
+        named = f"{shown(decision.workload.name)} ({decision.workload.id})"
+        if decision.victims:
+            _log.info(f"{counted(len(decision.victims), Kind.SESSION)} leave for {named}")
+        _log.info(
+            f"Successfully scheduled {decision.workload.kind} {named} "
+            f"with {counted(len(decision.placements), decision.workload.kind)}"
+        )
 
 
 def counted(number: int, kind: Kind) -> str:

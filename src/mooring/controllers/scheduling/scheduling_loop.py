@@ -19,7 +19,7 @@ from prometheus_client import Metric
 from mooring.binding.binder import Binder
 from mooring.clock import monotonic, now
 from mooring.controllers.leadership.loops import Iteration
-from mooring.controllers.scheduling.decision_logging import counted, log_decision
+from mooring.controllers.scheduling.decision_logging import log_bound, log_decision
 from mooring.controllers.scheduling.queue_metrics import capacity_metrics, queue_metrics
 from mooring.controllers.scheduling.reservations import Reservations
 from mooring.controllers.scheduling.unmet_demand import DemandQuery, UnmetDemand, find_unmet_demand
@@ -33,7 +33,7 @@ from mooring.model.names import shown
 from mooring.model.policy.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.tenancy.fair_share import Factors
-from mooring.model.workloads.workload import Kind, Workload
+from mooring.model.workloads.workload import Workload
 from mooring.scheduling.admission import Admission
 from mooring.scheduling.calendar.seconds import seconds_of, time_of
 from mooring.scheduling.compiled import compilation
@@ -407,16 +407,9 @@ class SchedulingLoop:
             if not decision.workload.placed_before:
                 metrics.waited_seconds.observe((at - decision.workload.created_at).total_seconds())
                 self._measure_start(decision.workload, at)
+        metrics.preempted.inc(sum(len(decision.victims) for decision in result.bound))
         log_applied(result.applied)
-        for decision in result.bound:
-            named = f"{shown(decision.workload.name)} ({decision.workload.id})"
-            if decision.victims:
-                metrics.preempted.inc(len(decision.victims))
-                _log.info(f"{counted(len(decision.victims), Kind.SESSION)} leave for {named}")
-            _log.info(
-                f"Successfully scheduled {decision.workload.kind} {named} "
-                f"with {counted(len(decision.placements), decision.workload.kind)}"
-            )
+        log_bound(result.bound)
         return {decision.workload.id for decision, _ in result.conflicts}
 
     async def _write_reasons(self, decisions: Sequence[Decision]) -> None:
