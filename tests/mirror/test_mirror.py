@@ -35,9 +35,14 @@ from tests.store.harness import Harness
 T = TaskStatus
 
 
-@pytest.fixture
-async def mirror(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+@pytest.fixture(autouse=True)
+def read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "_LOAD_SECONDS", 0)
+    monkeypatch.setattr(mirror_module, "_CONFIRM_SECONDS", 0)
+
+
+@pytest.fixture
+async def mirror(harness: Harness) -> Mirror:
     mirror = Mirror(harness.database)
     await mirror.load()
     return mirror
@@ -187,6 +192,7 @@ async def test_nodes_with_own_placements_are_read_in_groups(
 ):
     seconds = 0.0
     monkeypatch.setattr(mirror_module, "monotonic", lambda: seconds)
+    monkeypatch.setattr(mirror_module, "_CONFIRM_SECONDS", 0.5)
     own = await harness.node("n1", cpu=4)
     for name in ("first", "second"):
         await harness.submit(name)

@@ -23,6 +23,7 @@ from mooring.controllers.workloads import expiry as limits_loop
 from mooring.controllers.workloads import rollouts as rollouts_loop
 from mooring.controllers.workloads.expiry import ExpiryLoop
 from mooring.controllers.workloads.rollouts import RolloutsLoop
+from mooring.mirror import mirror as mirror_module
 from mooring.mirror import statistics
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import Conflict
@@ -227,6 +228,7 @@ class Machine(RuleBasedStateMachine):
 
 def run(make: Callable[[], Machine], monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     monkeypatch.setattr(statistics, "_LOAD_SECONDS", 0)
+    monkeypatch.setattr(mirror_module, "_CONFIRM_SECONDS", 0)
     # Nothing depends on how long a step took: every backoff is over at the next turn.
     monkeypatch.setattr(scheduling_loop, "now", lambda: now() + LATER)
     factory: Any = make
