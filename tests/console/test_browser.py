@@ -160,6 +160,7 @@ def test_documentation_of_the_api_works_under_the_policy(open_page: OpenPage) ->
     expect(page.get_by_role("button", name="Execute")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.expects_failed_requests
 def test_a_used_link_and_a_wrong_password_say_so(server: Server, open_page: OpenPage) -> None:
     page = open_page("/login#code=used")
@@ -247,6 +248,7 @@ def test_filters_live_in_the_address_and_selected_work_is_cancelled(server: Serv
         assert client.workload("other-1").status in {"PENDING", "SCHEDULED", "PREPARING", "RUNNING"}
 
 
+@pytest.mark.slow
 @pytest.mark.expects_failed_requests
 def test_a_second_tenant_sees_nothing_of_the_first(server: Server, open_page: OpenPage) -> None:
     submit(server, "secret-work", type="batch", resources={"cpu": "10m"})

@@ -50,6 +50,7 @@ def test_the_committed_build_is_that_of_the_sources(sources: Path) -> None:
     assert [name for name in fresh if fresh[name] != committed[name]] == []
 
 
+@pytest.mark.slow
 def test_the_logic_of_the_console_passes_its_tests(sources: Path) -> None:
     ran = run(sources, "npx", "--no-install", "vitest", "run")
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -32,6 +32,7 @@ def test_a_deposed_leader_that_may_write_is_found(prepared: Prepared, monkeypatc
     assert "wrote with term" in first_violation(prepared)
 
 
+@pytest.mark.slow
 def test_a_repeated_submission_that_is_not_idempotent_is_found(prepared: Prepared, monkeypatch: pytest.MonkeyPatch):
     def forgotten(_keys: Iterable[Any], _rows: Iterable[Any]) -> dict[Any, Any]:
         return {}

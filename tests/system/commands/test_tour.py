@@ -60,6 +60,7 @@ def shown(mooring: Cli, *words: str) -> Any:
     return json.loads(mooring.out(*words, "--output", "json"))
 
 
+@pytest.mark.slow
 def test_the_servers_own_machine_needs_no_login(server: Server, place: Path) -> None:
     cli = Cli(place / "newcomer")
     assert server.url in cli.out("login", "--data", str(server.data))

@@ -50,6 +50,7 @@ def runs(server: FakeServer, task: DesiredTask) -> bool:
     return last is not None and last.status == "RUNNING"
 
 
+@pytest.mark.slow
 async def test_a_killed_agent_finds_its_containers_again_and_an_engine_that_comes_late(
     server: FakeServer, node_folder: Path, engine: Engine
 ):
