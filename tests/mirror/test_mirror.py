@@ -155,6 +155,19 @@ async def test_own_decisions_count_at_once(harness: Harness, mirror: Mirror):
     assert await differences(mirror, harness.database) == []
 
 
+def noting_reads(monkeypatch: pytest.MonkeyPatch) -> list[set[UUID]]:
+    """Return a list that grows by the nodes of every read from now on."""
+    read: list[set[UUID]] = []
+    load = nodes.load
+
+    async def loading(connection: Connection, ids: Sequence[UUID]) -> list[Node]:
+        read.append(set(ids))
+        return await load(connection, ids)
+
+    monkeypatch.setattr(nodes, "load", loading)
+    return read
+
+
 @on_sqlite
 async def test_own_placements_are_confirmed_when_no_new_work_is_pending(
     harness: Harness, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
@@ -164,14 +177,7 @@ async def test_own_placements_are_confirmed_when_no_new_work_is_pending(
     await mirror.follow()
     result = await harness.place()
     mirror.assume(result.bound, result.revisions)
-    read: list[set[UUID]] = []
-    load = nodes.load
-
-    async def loading(connection: Connection, ids: Sequence[UUID]) -> list[Node]:
-        read.append(set(ids))
-        return await load(connection, ids)
-
-    monkeypatch.setattr(nodes, "load", loading)
+    read = noting_reads(monkeypatch)
     await harness.submit("new")
     await mirror.follow()
     assert read == []
@@ -202,14 +208,7 @@ async def test_nodes_with_own_placements_are_read_in_groups(
     assert mirror.confirm_seconds() is None
     await mirror.follow()
     assert mirror.confirm_seconds() is None
-    read: list[set[UUID]] = []
-    load = nodes.load
-
-    async def loading(connection: Connection, ids: Sequence[UUID]) -> list[Node]:
-        read.append(set(ids))
-        return await load(connection, ids)
-
-    monkeypatch.setattr(nodes, "load", loading)
+    read = noting_reads(monkeypatch)
     for task in await harness.tasks(result.bound[0].workload.id):
         await harness.move(task, T.RUNNING)
     await mirror.follow()
