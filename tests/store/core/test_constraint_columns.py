@@ -56,3 +56,12 @@ async def test_workloads_with_equal_constraints_share_one_object(harness: Harnes
         placed = {each.id: each.constraints for each in await pending.waiting(connection)}
     assert found == {ids[0]: demanding, ids[1]: demanding, other: Constraints()} == placed
     assert found[ids[0]] is found[ids[1]] is placed[ids[0]]
+
+
+async def test_large_constraints_are_not_kept(harness: Harness):
+    large = Constraints(labels=tuple((f"label-{number}", "x" * 60) for number in range(60)))
+    ids = [await harness.submit(name, constraints=large) for name in ("a", "b")]
+    async with harness.database.read() as connection:
+        found = await pending.constraints_of(connection, ids)
+    assert found == dict.fromkeys(ids, large)
+    assert found[ids[0]] is not found[ids[1]]

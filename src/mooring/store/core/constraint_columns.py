@@ -10,23 +10,28 @@ from sqlalchemy import Column, ColumnElement, Dialect, Text, TypeDecorator, cast
 
 from mooring.model.workloads.constraints import Constraints, Taint
 
+_MAX_SHARED, _MAX_SHARED_LENGTH = 2000, 2000
+"""Constraints that are kept, and the characters of their texts: tenants choose both, and memory must stay bounded."""
+
 
 class _ConstraintsText(TypeDecorator[Constraints]):
     impl = Text
     cache_ok = True
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Constraints:
-        return _from_text(value)
+        return _shared(value) if len(value) <= _MAX_SHARED_LENGTH else _decoded(value)
 
 
 def stored_constraints(column: Column[Any]) -> ColumnElement[Constraints]:
-    """Return a JSON column of constraints as an expression that gives constraints; equal ones share one object."""
+    """Return a JSON column of constraints as an expression that gives constraints; equal ones may be one object."""
     return type_coerce(cast(column, Text), _ConstraintsText).label(column.name)
 
 
-@lru_cache(maxsize=10_000)
-def _from_text(text: str) -> Constraints:
+def _decoded(text: str) -> Constraints:
     return msgspec.json.decode(text, type=Constraints)
+
+
+_shared = lru_cache(maxsize=_MAX_SHARED)(_decoded)
 
 
 def encode_constraints(constraints: Constraints) -> dict[str, Any]:
